@@ -1,0 +1,111 @@
+import { create, toBinary } from "@bufbuild/protobuf";
+import { type AttachResponse, AttachResponseSchema, type Command, CommandSchema } from "@aexhq/brain-proto";
+import { LIMITS } from "../../config.js";
+import { assert } from "../../core/assert.js";
+import { Refusal } from "../../core/refusal.js";
+
+/**
+ * What Brain writes to one attached instance: the one object behind all three routes.
+ *
+ * 1. Messages leave in the order they were pushed, each once.
+ * 2. A message counts as written from the moment a route takes it. What is still here when the stream closes was
+ *    never written, and its `unwritten` is called.
+ * 3. A reader that lags behind by more than the backlog is closed; nobody else waits for it.
+ * 4. A closed stream never opens again.
+ */
+export class CommandStream implements AsyncIterable<AttachResponse> {
+  readonly #onGone: (stream: CommandStream) => void;
+  #queue: { message: AttachResponse; bytes: number; unwritten: (() => void) | undefined }[] = [];
+  #backlogBytes = 0;
+  #wake: (() => void) | undefined;
+  #open = true;
+  #finishing = false;
+  #refusal: Refusal | undefined;
+
+  /** `onGone` is called once, when the reader leaves or the stream is closed. */
+  constructor(onGone: (stream: CommandStream) => void) {
+    this.#onGone = onGone;
+  }
+
+  get open(): boolean {
+    return this.#open;
+  }
+
+  /** False when the stream is closed or has just been closed for lagging behind; nothing was written then. */
+  push(message: AttachResponse["message"], options: { answers?: number; unwritten?: () => void } = {}): boolean {
+    if (!this.#open) return false;
+    const response = create(AttachResponseSchema, { message });
+    if (options.answers !== undefined) response.answersMessageId = options.answers;
+    const bytes = sizeOf(response);
+    assert(bytes <= LIMITS.messageBytes, "every command fits the message limit");
+    if (this.#backlogBytes + bytes > LIMITS.streamBacklogBytes || this.#queue.length >= LIMITS.streamBacklogMessages) {
+      this.close(new Refusal("stream_too_slow", "the commands of this stream were not read fast enough; attach again and read on"));
+      return false;
+    }
+    this.#queue.push({ message: response, bytes, unwritten: options.unwritten });
+    this.#backlogBytes += bytes;
+    this.#wake?.();
+    return true;
+  }
+
+  command(kind: Command["kind"], unwritten?: () => void): boolean {
+    const message = { case: "command" as const, value: create(CommandSchema, { kind }) };
+    return this.push(message, unwritten === undefined ? {} : { unwritten });
+  }
+
+  /** Ends the stream; with a refusal the reader is told why. */
+  close(refusal?: Refusal): void {
+    if (!this.#open) return;
+    this.#open = false;
+    this.#refusal = refusal;
+    const unwritten = this.#queue;
+    this.#queue = [];
+    this.#wake?.();
+    this.#onGone(this);
+    for (const message of unwritten) message.unwritten?.();
+  }
+
+  /** Ends the stream once what was pushed has been taken. */
+  finish(): void {
+    if (this.#queue.length === 0) this.close();
+    else this.#finishing = true;
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<AttachResponse, void, undefined> {
+    try {
+      for (;;) {
+        const next = this.#queue.shift();
+        if (next !== undefined) {
+          this.#backlogBytes -= next.bytes;
+          yield next.message;
+          if (this.#finishing && this.#queue.length === 0) return;
+          continue;
+        }
+        if (!this.#open) {
+          if (this.#refusal !== undefined) throw this.#refusal;
+          return;
+        }
+        await new Promise<void>((resolve) => {
+          this.#wake = resolve;
+        });
+        this.#wake = undefined;
+      }
+    } finally {
+      this.close();
+    }
+  }
+}
+
+function sizeOf(response: AttachResponse): number {
+  const { message } = response;
+  // Only a RunTool can be large; the rest is bounded by its own fields and cheap to overestimate.
+  if (message.case === "command" && message.value.kind.case === "runTool") {
+    const { inputJson, configurationJson } = message.value.kind.value;
+    const estimate = 3 * (inputJson.length + configurationJson.length) + 4096;
+    return estimate <= LIMITS.messageBytes ? estimate : toBinary(AttachResponseSchema, response).byteLength;
+  }
+  if (message.case === "reportOutcome" || (message.case === "command" && message.value.kind.case === "attached")) {
+    return toBinary(AttachResponseSchema, response).byteLength;
+  }
+  return 512;
+}

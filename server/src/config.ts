@@ -17,7 +17,7 @@ export const LIMITS = {
   configurationBytes: 256 * KIB,
   schemaBytes: 256 * KIB,
   descriptionBytes: 64 * KIB,
-  /** All definitions and configurations of a session. */
+  /** All definitions, configurations and Environments of a session. */
   catalogueBytes: MIB,
   /** Any Record, Command or response, encoded; below the 4 MiB of a stock gRPC client. */
   messageBytes: 3 * MIB,
@@ -49,14 +49,14 @@ export const LIMITS = {
   journalLockWaitMs: 30_000,
   journalRetryMs: 250,
   /** What one transaction takes at most. */
-  journalBatchAppends: 1024,
+  journalBatchAppends: 256,
   journalBatchBytes: 16 * MIB,
   /** A checkpoint runs when nothing was appended for this long, or when the log has grown to `journalLogBytes`. */
   journalIdleMs: 200,
   journalLogBytes: 16 * MIB,
-  journalLogFileBytes: 64 * MIB,
+  journalLogFileBytes: 32 * MIB,
   /** Files up to this size are checked through at the start. */
-  journalQuickCheckBytes: 64 * MIB,
+  journalQuickCheckBytes: 512 * MIB,
   journalCallPageBytes: 2 * MIB,
   /** What one step removes of a deleted session. */
   journalPurgeRows: 1000,
@@ -71,13 +71,15 @@ export const LIMITS = {
   connections: 10_000,
   headerBytes: 64 * KIB,
   protocolDecisionMs: 5000,
-  headersMs: 60_000,
+  headersMs: 10_000,
   requestMs: 300_000,
   idleConnectionMs: 60_000,
   idleSessionMs: 30 * 60_000,
   sessionMemoryMib: 64,
   /** A request as it is read: its JSON form is longer than the binary one. */
   requestBytes: 16 * MIB,
+  /** A response as it is written, in whichever form; pages and records keep to `messageBytes` in the binary one. */
+  responseBytes: 9 * MIB,
   commentEveryMs: 15_000,
   keepAliveEveryMs: 15_000,
 } as const;
@@ -175,9 +177,10 @@ function parseSetting(setting: Setting, source: string, given: string | readonly
   }
   const match = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/.exec(text);
   const units: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
-  const milliseconds = match === null ? Number.NaN : Number(match[1]) * (units[match[2] ?? ""] ?? Number.NaN);
+  // Whole ones: 1.005 s would be 1004.9999999999999 ms, which no duration on the wire can carry.
+  const milliseconds = match === null ? Number.NaN : Math.round(Number(match[1]) * (units[match[2] ?? ""] ?? Number.NaN));
   if (!(milliseconds >= setting.least) || milliseconds > LIMITS.timeoutMs) {
-    throw new ConfigError(`${source}: "${text}" is not a duration of at least ${setting.least}ms such as 500ms, 30s, 5m`);
+    throw new ConfigError(`${source}: "${text}" is not a duration of at least ${setting.least}ms and at most 3650d such as 500ms, 30s, 5m`);
   }
   return milliseconds;
 }

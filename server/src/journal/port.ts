@@ -101,6 +101,7 @@ export interface Journal {
   /** Every call without an ending, of all sessions; reads the open calls and nothing else, whatever the history. */
   openCalls(): Promise<CallRow[]>;
   findCall(sessionId: string, by: { callId: string } | { callSequence: number }): Promise<CallRow | undefined>;
+  /** In start order; bounded by bytes too, so that only an empty page is the end. */
   listCalls(query: CallQuery): Promise<CallRow[]>;
   /** The sequence of the event of this call with this `emit_id`. */
   findEmit(sessionId: string, callSequence: number, emitId: string): Promise<number | undefined>;

@@ -44,8 +44,9 @@ export class Calls {
       toolCalls.push(toolCall);
     }
     const last = toolCalls.at(-1)?.callSequence;
-    const more = toolCalls.length < rows.length || rows.length === pageSize;
-    return { toolCalls, nextPageToken: more && last !== undefined ? String(last) : "" };
+    if (last === undefined) return { toolCalls, nextPageToken: "" };
+    const [more] = await this.#journal.listCalls({ sessionId, afterCallSequence: last, pageSize: 1, ...open });
+    return { toolCalls, nextPageToken: more === undefined ? "" : String(last) };
   }
 }
 

@@ -1,0 +1,2 @@
+export { type Config, ConfigError, defaultConfig, readConfig, SETTINGS } from "./config.js";
+export { type Server, type ServerOptions, startServer } from "./server.js";

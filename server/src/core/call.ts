@@ -13,8 +13,7 @@
  * L5 folding the journal gives the live state.
  * L6 a call's answer follows its ended record, and no event of a call comes after it.
  */
-import { create } from "@bufbuild/protobuf";
-import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+
 import {
   CancelCause,
   Disposition,
@@ -22,14 +21,16 @@ import {
   type Failure,
   type Outcome,
   type Receiver,
-  type ToolCallStarted,
   ToolCallCancelRequestedSchema,
   ToolCallEndedSchema,
   ToolCallLateOutcomeSchema,
+  type ToolCallStarted,
   ToolCallStartedSchema,
 } from "@aexhq/brain-proto";
-import type { Entry, PlacedEntry } from "./entry.js";
+import { create } from "@bufbuild/protobuf";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { assert } from "./assert.js";
+import type { Entry, PlacedEntry } from "./entry.js";
 import { failed, failure, sameJson, sameOutcome } from "./outcome.js";
 
 export type Call =
@@ -224,12 +225,19 @@ export function sameContent(left: Content, right: Content): boolean {
 }
 
 /** What a call that waits for a receiver is given up with when its deadline passes, it is cancelled, or its session ends. */
-export const deadlinePassed = (): Outcome => failed("timeout", failure("deadline_passed", "the deadline of the call passed before an outcome was recorded"));
+export const deadlinePassed = (): Outcome =>
+  failed("timeout", failure("deadline_passed", "the deadline of the call passed before an outcome was recorded"));
 export const cancelled = (reason: string): Outcome =>
   failed("cancelled", failure("cancel_requested", reason === "" ? "the call was cancelled" : `the call was cancelled: ${reason}`));
 export const sessionEnded = (): Outcome => failed("cancelled", failure("session_ended", "the session was ended while the call was open"));
 const restarted = (): Outcome =>
-  failed("unknown", failure("server_restarted", "the server was restarted while the call ran, and what ran it did not survive; it may have run, wholly or in part"));
+  failed(
+    "unknown",
+    failure(
+      "server_restarted",
+      "the server was restarted while the call ran, and what ran it did not survive; it may have run, wholly or in part",
+    ),
+  );
 
 function deadlineOf(started: ToolCallStarted): number {
   assert(started.deadline !== undefined, "a started record has a deadline");
@@ -256,7 +264,13 @@ function startAndEnd(next: number, request: CallRequest, outcome: Outcome): Deci
   };
 }
 
-function end(call: Call & { phase: "running" }, endSequence: number, outcome: Outcome, first: readonly Effect[], stop?: CancelCause): Decision {
+function end(
+  call: Call & { phase: "running" },
+  endSequence: number,
+  outcome: Outcome,
+  first: readonly Effect[],
+  stop?: CancelCause,
+): Decision {
   const { callSequence } = call;
   const ending: Effect = { type: "answer", to: "callers", answer: { type: "ending", callSequence, endSequence, outcome } };
   const effects: Effect[] = [...first, ending];
@@ -293,5 +307,8 @@ function assertLaws(call: Call, event: CallEvent, decision: Decision): void {
   assert(!starts || call.phase === "absent", "L1: a call starts once");
   assert(!ends || call.phase === "running" || starts, "L3: one ending per start");
   assert(event.type !== "reopened" || sends === 0, "L4: reopening sends nothing");
-  assert(ends || !decision.effects.some((effect) => effect.type === "answer" && effect.to === "callers"), "L6: callers are answered by the ending");
+  assert(
+    ends || !decision.effects.some((effect) => effect.type === "answer" && effect.to === "callers"),
+    "L6: callers are answered by the ending",
+  );
 }

@@ -5,16 +5,18 @@
  * A Tool name may be placed in several Environments. Its definitions must agree as values: the order of
  * members in a schema does not count, one blank in a description does.
  */
-import { create } from "@bufbuild/protobuf";
+
 import {
   type Environment,
   EnvironmentSchema,
   type Implementation,
+  ImplementationSchema,
   type ToolDefinition,
   ToolDefinitionSchema,
   type ToolPlacement,
   ToolPlacementSchema,
 } from "@aexhq/brain-proto";
+import { clone, create } from "@bufbuild/protobuf";
 import { LIMITS } from "../config.js";
 import { acceptJson, canonicalJson } from "./json.js";
 import { checkName, quote } from "./names.js";
@@ -61,6 +63,7 @@ export function buildCatalogue(
   const definitions = new Map<string, { definition: ToolDefinition; canonical: string; environment: string }>();
   const placements = new Map<string, Placement>();
   let bytes = 0;
+  for (const environment of byName.values()) bytes += utf8Length(environment.name) + utf8Length(describeEnvironment(environment));
   for (const [index, tool] of tools.entries()) {
     const field = `tools[${index}]`;
     const definition = acceptDefinition(tool.tool, field);
@@ -69,15 +72,19 @@ export function buildCatalogue(
       throw new Refusal(
         "environment_not_found",
         `Tool ${definition.name} is placed in Environment ${quote(tool.environment)}, which is not among the session's environments; declare it there`,
-        { tool: definition.name, environment: tool.environment },
+        { tool: definition.name, environment: shorten(tool.environment) },
       );
     }
     const pair = pairOf(definition.name, environment.name);
     if (placements.has(pair)) {
-      throw new Refusal("placement_duplicate", `Tool ${definition.name} is placed twice in Environment ${environment.name}; place it once`, {
-        tool: definition.name,
-        environment: environment.name,
-      });
+      throw new Refusal(
+        "placement_duplicate",
+        `Tool ${definition.name} is placed twice in Environment ${environment.name}; place it once`,
+        {
+          tool: definition.name,
+          environment: environment.name,
+        },
+      );
     }
     const canonical = canonicalDefinition(definition);
     const other = definitions.get(definition.name);
@@ -85,12 +92,15 @@ export function buildCatalogue(
     else if (other.canonical !== canonical) throw conflicting(other, { definition, environment: environment.name });
     const implementation = acceptImplementation(tool.implementation, definition.name, environment);
     const configurationJson = acceptConfiguration(tool.configurationJson, implementation, definition.name, environment.name);
-    bytes += utf8Length(canonical) + utf8Length(configurationJson);
+    bytes += utf8Length(canonical) + utf8Length(environment.name) + utf8Length(configurationJson);
     if (implementation.kind.case === "descriptorJson") bytes += utf8Length(implementation.kind.value);
     placements.set(pair, { definition, canonicalDefinition: canonical, environment, implementation, configurationJson });
   }
   if (bytes > LIMITS.catalogueBytes) {
-    throw new Refusal("catalogue_too_large", `the Tools of this session take ${bytes} bytes; at most ${LIMITS.catalogueBytes} are allowed`);
+    throw new Refusal(
+      "catalogue_too_large",
+      `the Tools and Environments of this session take ${bytes} bytes; at most ${LIMITS.catalogueBytes} are allowed`,
+    );
   }
   return freeze([...byName.values()], placements);
 }
@@ -139,17 +149,20 @@ function declareEnvironment(
   const name = checkName(`${field}.name`, declared.name);
   const kind = declared.kind.case;
   if (kind === undefined) throw invalidArgument(`${field}.kind`, `Environment ${name} has no kind; set one of host, brain, remote`);
-  const environment = create(EnvironmentSchema, { name, kind: declared.kind });
+  const environment = create(EnvironmentSchema, { name, kind: clone(EnvironmentSchema, declared).kind });
   const earlier = byName.get(name);
   if (earlier !== undefined && !sameEnvironment(earlier, environment)) {
     throw new Refusal(
       "environment_conflict",
-      `Environment ${name} is declared twice, as ${describeEnvironment(earlier)} and as ${describeEnvironment(environment)}; give one of them another name`,
+      `Environment ${name} is declared twice, as ${shorten(describeEnvironment(earlier))} and as ${shorten(describeEnvironment(environment))}; give one of them another name`,
       { environment: name },
     );
   }
   if (!supported.has(kind)) {
-    throw new Refusal("environment_unsupported", `Environment ${name} is of kind ${kind}, which this server does not run`, { environment: name, kind });
+    throw new Refusal("environment_unsupported", `Environment ${name} is of kind ${kind}, which this server does not run`, {
+      environment: name,
+      kind,
+    });
   }
   byName.set(name, environment);
 }
@@ -158,18 +171,18 @@ function sameEnvironment(left: Environment, right: Environment): boolean {
   return describeEnvironment(left) === describeEnvironment(right);
 }
 
-/** A text that is equal for equal Environments, and that a person can compare. */
+/** A text that is equal for equal Environments and for no others, and that a person can compare. */
 function describeEnvironment({ kind }: Environment): string {
   switch (kind.case) {
     case "host":
-      return `host ${kind.value.hostId}`;
+      return `host ${JSON.stringify(kind.value.hostId)}`;
     case "brain": {
       const { filesystem, network, secrets } = kind.value;
       const grants = { filesystem: { workspace: filesystem?.workspace ?? 0, scratch: filesystem?.scratch ?? 0 }, network, secrets };
       return `brain ${canonicalJson(grants)}`;
     }
     case "remote":
-      return `remote ${kind.value.url} ${kind.value.configurationJson}`;
+      return `remote ${JSON.stringify(kind.value.url)} ${JSON.stringify(kind.value.configurationJson)}`;
     case undefined:
       return "no kind";
   }
@@ -180,7 +193,10 @@ function acceptDefinition(given: ToolDefinition | undefined, field: string): Too
   const name = checkName(`${field}.tool.name`, given.name);
   const descriptionBytes = utf8Length(given.description);
   if (descriptionBytes > LIMITS.descriptionBytes) {
-    throw invalidArgument(`${field}.tool.description`, `of Tool ${name} is ${descriptionBytes} bytes; at most ${LIMITS.descriptionBytes} are allowed`);
+    throw invalidArgument(
+      `${field}.tool.description`,
+      `of Tool ${name} is ${descriptionBytes} bytes; at most ${LIMITS.descriptionBytes} are allowed`,
+    );
   }
   const definition = create(ToolDefinitionSchema, {
     name,
@@ -205,7 +221,10 @@ function acceptSchemaText(text: string, tool: string, what: string): string {
 function acceptImplementation(given: Implementation | undefined, tool: string, environment: Environment): Implementation {
   const kind = given?.kind.case;
   if (given === undefined || kind === undefined) {
-    throw invalidArgument("implementation", `Tool ${tool} in Environment ${environment.name} has none; set host_function, component or descriptor_json`);
+    throw invalidArgument(
+      "implementation",
+      `Tool ${tool} in Environment ${environment.name} has none; set host_function, component or descriptor_json`,
+    );
   }
   if (KIND_OF_IMPLEMENTATION[kind] !== environment.kind.case) {
     throw new Refusal(
@@ -214,12 +233,20 @@ function acceptImplementation(given: Implementation | undefined, tool: string, e
       { tool, environment: environment.name },
     );
   }
-  return given;
+  return clone(ImplementationSchema, given);
 }
 
 function acceptConfiguration(text: string, implementation: Implementation, tool: string, environment: string): string {
   const descriptorBytes = implementation.kind.case === "descriptorJson" ? utf8Length(implementation.kind.value) : 0;
-  const accepted = acceptJson(text === "" ? "{}" : text, LIMITS.configurationBytes - descriptorBytes);
+  const left = LIMITS.configurationBytes - descriptorBytes;
+  // The shortest configuration is `{}`.
+  if (left < 2) {
+    throw invalidArgument(
+      "descriptor_json",
+      `of Tool ${tool} in Environment ${environment} is ${descriptorBytes} bytes; with its configuration at most ${LIMITS.configurationBytes} are allowed`,
+    );
+  }
+  const accepted = acceptJson(text === "" ? "{}" : text, left);
   if (!accepted.ok) throw invalidArgument("configuration_json", `of Tool ${tool} in Environment ${environment}: ${accepted.problem}`);
   return accepted.text;
 }
@@ -250,14 +277,24 @@ function conflicting(
 function difference(left: ToolDefinition, right: ToolDefinition): string {
   if (left.description !== right.description) return `description ${quote(left.description)} and ${quote(right.description)}`;
   const input = differingPath(JSON.parse(left.inputSchemaJson), JSON.parse(right.inputSchemaJson));
-  if (input !== undefined) return `the input schema differs at ${input === "" ? "its root" : input}`;
+  if (input !== undefined) return `the input schema differs at ${input === "" ? "its root" : shorten(input)}`;
   if (left.outputSchemaJson === undefined || right.outputSchemaJson === undefined) return "only one of them has an output schema";
   const output = differingPath(JSON.parse(left.outputSchemaJson), JSON.parse(right.outputSchemaJson)) ?? "";
-  return `the output schema differs at ${output === "" ? "its root" : output}`;
+  return `the output schema differs at ${output === "" ? "its root" : shorten(output)}`;
+}
+
+/** A message travels in a header, where a stranger's text of any length has no place. */
+function shorten(text: string): string {
+  return text.length <= 300 ? text : `${text.slice(0, 300).toWellFormed()}...`;
 }
 
 function differingPath(left: unknown, right: unknown): string | undefined {
-  const sameKind = typeof left === "object" && typeof right === "object" && left !== null && right !== null && Array.isArray(left) === Array.isArray(right);
+  const sameKind =
+    typeof left === "object" &&
+    typeof right === "object" &&
+    left !== null &&
+    right !== null &&
+    Array.isArray(left) === Array.isArray(right);
   if (!sameKind) return Object.is(left, right) ? undefined : "";
   const names = new Set([...Object.keys(left), ...Object.keys(right)]);
   for (const name of names) {

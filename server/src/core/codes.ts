@@ -45,8 +45,9 @@ export const REFUSAL_REASONS = [
 ] as const;
 export type RefusalReason = (typeof REFUSAL_REASONS)[number];
 
-/** The codes Brain itself writes into a Failure. A Tool's own failures carry whatever code its author chose. */
+/** The codes Brain and the SDK's host write into a Failure. A Tool's own failures carry whatever code its author chose. */
 export const FAILURE_CODES = [
+  "call_ended",
   "cancel_requested",
   "command_not_delivered",
   "deadline_passed",
@@ -54,6 +55,7 @@ export const FAILURE_CODES = [
   "host_overloaded",
   "host_unavailable",
   "invalid_input",
+  "invalid_options",
   "invalid_output",
   "placement_not_found",
   "schema_too_costly",

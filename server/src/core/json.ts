@@ -244,9 +244,7 @@ class Scan {
       } else {
         // A control character, or NaN: past the end.
         this.at = i;
-        this.unexpected(
-          i < text.length ? "an escape such as \\n or \\u0000 in place of a control character" : 'the closing "',
-        );
+        this.unexpected(i < text.length ? "an escape such as \\n or \\u0000 in place of a control character" : 'the closing "');
         return false;
       }
     }

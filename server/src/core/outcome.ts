@@ -1,5 +1,5 @@
-import { create } from "@bufbuild/protobuf";
 import { type Failure, FailureSchema, type Outcome, OutcomeSchema } from "@aexhq/brain-proto";
+import { create } from "@bufbuild/protobuf";
 import { LIMITS } from "../config.js";
 import type { FailureCode } from "./codes.js";
 import { acceptJson, canonicalJson } from "./json.js";
@@ -43,9 +43,22 @@ export function sameOutcome(left: Outcome, right: Outcome): boolean {
 /** Whether two texts are the same JSON value. Texts that are no JSON are compared as they are. */
 export function sameJson(left: string, right: string): boolean {
   if (left === right) return true;
-  const a = acceptJson(left, Number.POSITIVE_INFINITY);
-  const b = acceptJson(right, Number.POSITIVE_INFINITY);
-  return a.ok && b.ok && canonicalJson(a.value) === canonicalJson(b.value);
+  const canonical = canonicalText(left);
+  return canonical !== undefined && canonical === canonicalText(right);
+}
+
+function canonicalText(text: string): string | undefined {
+  const accepted = acceptJson(text, Number.POSITIVE_INFINITY);
+  if (accepted.ok) return canonicalJson(accepted.value);
+  // What acceptJson gave it need not accept again: it writes 1e20 out as an integer. Of every other text that is
+  // refused, a parse could lose something, and then the text is not what stringify makes of it.
+  try {
+    const value: unknown = JSON.parse(text);
+    return JSON.stringify(value) === text ? canonicalJson(value) : undefined;
+  } catch {
+    // No JSON, or nested too deep.
+    return undefined;
+  }
 }
 
 /**

@@ -50,8 +50,10 @@ export interface EnvironmentPort {
   leave(waiting: WaitingCall): void;
   /** The call is open as of the decision just taken; its place at the receiver is taken. */
   opened(call: OpenCall): void;
-  /** The call is no longer open, because it ended or because its start could not be recorded. */
+  /** The call is no longer open, because it ended or because its start could not be recorded. `opened` again when that is taken back. */
   closed(call: OpenCall): void;
+  /** The ending of the call is durable, or its start was taken back: it is never `opened` again. */
+  settled(call: OpenCall): void;
   /** Hands the call to its receiver, once. Posts `undeliverable` when nothing was written. */
   send(call: OpenCall): void;
   /** Asks whatever runs the call to stop; nobody waits for it. */

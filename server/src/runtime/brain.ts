@@ -1,5 +1,5 @@
-import { HostEnvironment } from "../environments/host/host-environment.js";
 import type { Config } from "../config.js";
+import { HostEnvironment } from "../environments/host/host-environment.js";
 import type { Environments } from "../environments/port.js";
 import type { Journal } from "../journal/port.js";
 import type { Validator } from "../validation/port.js";

@@ -1,11 +1,11 @@
-import { create } from "@bufbuild/protobuf";
 import { type ToolCall, ToolCallSchema, ToolCallState } from "@aexhq/brain-proto";
+import { create } from "@bufbuild/protobuf";
 import { LIMITS } from "../config.js";
 import { utf8Length } from "../core/outcome.js";
 import { invalidArgument } from "../core/refusal.js";
 import type { CallRow, Journal } from "../journal/port.js";
-import { checkPageSize } from "./pages.js";
 import { callNotFound } from "./live-call.js";
+import { checkPageSize } from "./pages.js";
 import { sessionNotFound } from "./sessions.js";
 
 export type CallBy = { readonly callId: string } | { readonly callSequence: number };
@@ -65,7 +65,10 @@ function sizeOf({ outcome, lateOutcome }: ToolCall): number {
   let bytes = 512;
   for (const status of [outcome?.status, lateOutcome?.status]) {
     if (status?.case === undefined) continue;
-    bytes += status.case === "ok" ? utf8Length(status.value.valueJson) : utf8Length(status.value.message) + utf8Length(status.value.detailsJson ?? "");
+    bytes +=
+      status.case === "ok"
+        ? utf8Length(status.value.valueJson)
+        : utf8Length(status.value.message) + utf8Length(status.value.detailsJson ?? "");
   }
   return bytes;
 }

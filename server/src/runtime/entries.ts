@@ -1,5 +1,5 @@
-import { create } from "@bufbuild/protobuf";
 import { type Session, SessionCreatedSchema, SessionEndedSchema } from "@aexhq/brain-proto";
+import { create } from "@bufbuild/protobuf";
 import type { Entry } from "../core/entry.js";
 
 export function sessionCreatedEntry(session: Session, principal: string, requestId: string): Entry {

@@ -1,5 +1,4 @@
-import { create } from "@bufbuild/protobuf";
-import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { createHash, randomBytes, randomUUID } from "node:crypto";
 import {
   type CallReference,
   type EmitEventRequest,
@@ -12,7 +11,8 @@ import {
   type RegisterHostRequest,
   type ReportOutcomeRequest,
 } from "@aexhq/brain-proto";
-import { createHash, randomBytes, randomUUID } from "node:crypto";
+import { create } from "@bufbuild/protobuf";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { LIMITS } from "../config.js";
 import { checkKey, quote } from "../core/names.js";
 import { utf8Length } from "../core/outcome.js";
@@ -22,8 +22,8 @@ import type { HostEnvironment } from "../environments/host/host-environment.js";
 import type { Instance } from "../environments/host/instance.js";
 import type { HostRow, Journal } from "../journal/port.js";
 import type { Clock } from "./clock.js";
-import { refusing } from "./refusing.js";
 import type { OwnedCall, Reported } from "./live-call.js";
+import { refusing } from "./refusing.js";
 import type { Sessions } from "./sessions.js";
 
 /** Registered hosts, their attached instances, and what they report. */
@@ -99,16 +99,23 @@ export class Hosts {
     await this.#row(hostId);
     const instances = this.#environment.instances(hostId);
     if (instances.length > 0) {
-      throw new Refusal("host_in_use", `host ${hostId} has ${instances.length} instances, attached or holding calls; stop them, then delete it`, {
-        host_id: hostId,
-      });
+      throw new Refusal(
+        "host_in_use",
+        `host ${hostId} has ${instances.length} instances, attached or holding calls; stop them, then delete it`,
+        {
+          host_id: hostId,
+        },
+      );
     }
     await refusing(this.#journal.deleteHost(hostId));
   }
 
   async #row(hostId: string): Promise<HostRow> {
     const row = await this.#journal.findHost(hostId);
-    if (row === undefined) throw new Refusal("host_not_found", `there is no host ${quote(hostId)}; register one with RegisterHost`, { host_id: hostId.slice(0, 80) });
+    if (row === undefined)
+      throw new Refusal("host_not_found", `there is no host ${quote(hostId)}; register one with RegisterHost`, {
+        host_id: hostId.slice(0, 80),
+      });
     return row;
   }
 

@@ -1,5 +1,5 @@
-import type { CallToolRequest, Failure, Outcome, ToolCallStarted } from "@aexhq/brain-proto";
 import { createHash } from "node:crypto";
+import type { CallToolRequest, Failure, Outcome, ToolCallStarted } from "@aexhq/brain-proto";
 import { LIMITS } from "../config.js";
 import type { Catalogue, Placement } from "../core/catalogue.js";
 import { acceptJson, canonicalJson } from "../core/json.js";
@@ -30,16 +30,20 @@ export class Judge {
     for (const placement of catalogue.placements) {
       const { name } = placement.definition;
       const { input, output } = this.#digests(placement);
-      for (const [what, schema] of [["input", input], ["output", output]] as const) {
+      for (const [what, schema] of [
+        ["input", input],
+        ["output", output],
+      ] as const) {
         if (schema === undefined || checked.has(schema.sha256)) continue;
         checked.add(schema.sha256);
         const problem = await this.#validator.check(schema);
         if (problem === undefined) continue;
-        const where = problem.path === "" ? "its root" : problem.path;
+        const path = shorten(problem.path);
+        const where = path === "" ? "its root" : path;
         throw new Refusal(
           problem.tooCostly === true ? "schema_too_costly" : "invalid_schema",
-          `the ${what} schema of Tool ${name} cannot be used, at ${where}: ${problem.message}`,
-          { tool: name, path: problem.path },
+          `the ${what} schema of Tool ${name} cannot be used, at ${where}: ${shorten(problem.message)}`,
+          { tool: name, path },
         );
       }
     }
@@ -124,7 +128,10 @@ function sha256(text: string): string {
 function failureOf(verdict: Verdict, code: "invalid_input" | "invalid_output", message: string, tool: string): Failure | undefined {
   if (verdict.valid) return undefined;
   if ("tooCostly" in verdict) {
-    return failure("schema_too_costly", `checking a value against the schema of Tool ${tool} took longer than ${LIMITS.validationMs} ms; simplify the schema or send less`);
+    return failure(
+      "schema_too_costly",
+      `checking a value against the schema of Tool ${tool} took longer than ${LIMITS.validationMs} ms; simplify the schema or send less`,
+    );
   }
   // Names of members can be as long as the value they stand in.
   const violations = verdict.violations.slice(0, LIMITS.violations).map(({ path, rule, message: broken }) => ({

@@ -1,5 +1,11 @@
+import {
+  CaughtUpToSchema,
+  type Record as JournalRecord,
+  KeepAliveSchema,
+  type WatchRecordsResponse,
+  WatchRecordsResponseSchema,
+} from "@aexhq/brain-proto";
 import { create } from "@bufbuild/protobuf";
-import { CaughtUpToSchema, KeepAliveSchema, type Record as JournalRecord, type WatchRecordsResponse, WatchRecordsResponseSchema } from "@aexhq/brain-proto";
 import { LIMITS } from "../config.js";
 import { invalidArgument } from "../core/refusal.js";
 import type { Journal } from "../journal/port.js";
@@ -53,7 +59,9 @@ export class Records {
         if (woken && (await this.#journal.findSession(sessionId)) === undefined) throw sessionNotFound(sessionId);
         if (!caughtUp) {
           caughtUp = true;
-          yield create(WatchRecordsResponseSchema, { item: { case: "caughtUpTo", value: create(CaughtUpToSchema, { lastSequence: cursor }) } });
+          yield create(WatchRecordsResponseSchema, {
+            item: { case: "caughtUpTo", value: create(CaughtUpToSchema, { lastSequence: cursor }) },
+          });
         }
         const quiet = await new Promise<boolean>((resolve) => {
           if (changed || signal.aborted) return resolve(false);
@@ -75,7 +83,10 @@ export class Records {
     const row = await this.#journal.findSession(sessionId);
     if (row === undefined) throw sessionNotFound(sessionId);
     if (after > row.lastSequence) {
-      throw invalidArgument("after_sequence", `${after} is above ${row.lastSequence}, the last sequence of session ${sessionId}; use a cursor that was read`);
+      throw invalidArgument(
+        "after_sequence",
+        `${after} is above ${row.lastSequence}, the last sequence of session ${sessionId}; use a cursor that was read`,
+      );
     }
     return row.lastSequence;
   }

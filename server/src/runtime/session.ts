@@ -81,7 +81,10 @@ export class SessionDriver {
   #ending = false;
   #stopped = false;
 
-  constructor(session: { sessionId: string; catalogue: Catalogue; defaultTimeoutMs: number; next: number; ended: boolean }, ports: SessionPorts) {
+  constructor(
+    session: { sessionId: string; catalogue: Catalogue; defaultTimeoutMs: number; next: number; ended: boolean },
+    ports: SessionPorts,
+  ) {
     this.sessionId = session.sessionId;
     this.catalogue = session.catalogue;
     this.defaultTimeoutMs = session.defaultTimeoutMs;
@@ -145,7 +148,8 @@ export class SessionDriver {
         return (await ending).callSequence;
       }
       case "running":
-        return (await join(live, undefined, (asker) => this.#post(live, { type: "cancel_requested", reason, principal }, asker))).callSequence;
+        return (await join(live, undefined, (asker) => this.#post(live, { type: "cancel_requested", reason, principal }, asker)))
+          .callSequence;
       case "ended":
         await this.#steps.settled();
         return live.state.callSequence;
@@ -279,7 +283,9 @@ export class SessionDriver {
 
   #post(live: LiveCall, event: CallEvent, asker?: Asker): void {
     if (this.#stopped) {
-      asker?.refuse(new Refusal("internal", `session ${this.sessionId} met a bug and was stopped; see the server's log, and restart the server`));
+      asker?.refuse(
+        new Refusal("internal", `session ${this.sessionId} met a bug and was stopped; see the server's log, and restart the server`),
+      );
       return;
     }
     const joins = event.type === "requested" || event.type === "refused";
@@ -317,7 +323,9 @@ export class SessionDriver {
       });
     } catch (error) {
       this.#bug(error);
-      asker?.refuse(new Refusal("internal", `session ${this.sessionId} met a bug and was stopped; see the server's log, and restart the server`));
+      asker?.refuse(
+        new Refusal("internal", `session ${this.sessionId} met a bug and was stopped; see the server's log, and restart the server`),
+      );
     }
   }
 
@@ -366,8 +374,14 @@ export class SessionDriver {
   }
 
   #holdOrDrop(live: LiveCall, event: CallEvent, refusal: Refusal): void {
-    if (live.state.phase === "absent") return this.#drop(live, refusal);
-    if (live.state.phase !== "running" || live.held !== undefined || !ENDS_BY_ITSELF.has(event.type)) return this.#forgetWhenDone(live);
+    if (live.state.phase === "absent") {
+      this.#drop(live, refusal);
+      return;
+    }
+    if (live.state.phase !== "running" || live.held !== undefined || !ENDS_BY_ITSELF.has(event.type)) {
+      this.#forgetWhenDone(live);
+      return;
+    }
     live.held = event;
     this.#ports.whenWritable(() => {
       live.held = undefined;
@@ -439,6 +453,7 @@ export class SessionDriver {
   #forgetWhenDone(live: LiveCall): void {
     if (live.state.phase !== "ended" || live.unsettled > 0) return;
     disarm(live);
+    if (live.open !== undefined) live.environment?.settled(live.open);
     if (this.#byId.get(live.callId) === live) this.#byId.delete(live.callId);
     if (this.#bySequence.get(live.state.callSequence) === live) this.#bySequence.delete(live.state.callSequence);
   }
@@ -447,6 +462,7 @@ export class SessionDriver {
   #drop(live: LiveCall, refusal: Refusal): void {
     live.lookup = undefined;
     stopWaiting(live);
+    if (live.open !== undefined) live.environment?.settled(live.open);
     if (this.#byId.get(live.callId) === live) this.#byId.delete(live.callId);
     everyCaller(live).refuse(refusal);
   }

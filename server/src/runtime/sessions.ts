@@ -4,19 +4,20 @@
  * 1. A session has at most one driver in memory, and none is dropped while anybody uses it or a call is open.
  * 2. Taking a session up reads its first record and its open calls, never its history.
  */
-import { create, equals } from "@bufbuild/protobuf";
-import { durationFromMs, durationMs, timestampFromMs } from "@bufbuild/protobuf/wkt";
+
+import { randomUUID } from "node:crypto";
 import {
   type CallToolRequest,
   type CreateSessionRequest,
+  type Record as JournalRecord,
   type ListSessionsRequest,
   type Outcome,
-  type Record as JournalRecord,
   type Session,
   SessionSchema,
   SessionState,
 } from "@aexhq/brain-proto";
-import { randomUUID } from "node:crypto";
+import { create, equals } from "@bufbuild/protobuf";
+import { durationFromMs, durationMs, timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { type Config, LIMITS } from "../config.js";
 import { AssertionFailed } from "../core/assert.js";
 import { buildCatalogue, type Catalogue, type EnvironmentKind, restoreCatalogue } from "../core/catalogue.js";
@@ -29,10 +30,10 @@ import type { Validator } from "../validation/port.js";
 import type { Clock } from "./clock.js";
 import { sessionCreatedEntry } from "./entries.js";
 import { Judge } from "./judge.js";
+import type { Ending, Ownership, Reported } from "./live-call.js";
 import type { Log } from "./log.js";
 import { checkPageSize } from "./pages.js";
 import { refusing } from "./refusing.js";
-import type { Ending, Ownership, Reported } from "./live-call.js";
 import { SessionDriver } from "./session.js";
 import { checkTimeout } from "./timeouts.js";
 
@@ -119,9 +120,13 @@ export class Sessions {
     const { createTime } = created;
     const comparable = create(SessionSchema, { ...wanted, sessionId, ...(createTime === undefined ? {} : { createTime }) });
     if (!equals(SessionSchema, created, comparable)) {
-      throw new Refusal("request_id_conflict", `request_id ${JSON.stringify(requestId)} made session ${sessionId} with other content; use a new request_id`, {
-        session_id: sessionId,
-      });
+      throw new Refusal(
+        "request_id_conflict",
+        `request_id ${JSON.stringify(requestId)} made session ${sessionId} with other content; use a new request_id`,
+        {
+          session_id: sessionId,
+        },
+      );
     }
     return this.get(sessionId);
   }
@@ -175,11 +180,17 @@ export class Sessions {
   /** Resolves when the call has its ending. @throws Refusal `call_not_found` */
   cancelCall(sessionId: string, by: { callId: string } | { callSequence: number }, reason: string, principal: string): Promise<number> {
     const bytes = utf8Length(reason);
-    if (bytes > LIMITS.cancelReasonBytes) throw invalidArgument("reason", `is ${bytes} bytes; at most ${LIMITS.cancelReasonBytes} are allowed`);
+    if (bytes > LIMITS.cancelReasonBytes)
+      throw invalidArgument("reason", `is ${bytes} bytes; at most ${LIMITS.cancelReasonBytes} are allowed`);
     return this.#use(sessionId, (driver) => driver.cancel(by, reason, principal));
   }
 
-  emit(sessionId: string, callSequence: number, mine: Ownership, event: { kind: string; dataJson: string; emitId: string }): Promise<number> {
+  emit(
+    sessionId: string,
+    callSequence: number,
+    mine: Ownership,
+    event: { kind: string; dataJson: string; emitId: string },
+  ): Promise<number> {
     const accepted = this.#judge.acceptEvent(event);
     return this.#useOwned(sessionId, callSequence, (driver) => driver.emit(callSequence, mine, accepted));
   }
@@ -315,7 +326,9 @@ function sessionOf(record: JournalRecord | undefined, sessionId: string): Sessio
 }
 
 export function sessionNotFound(sessionId: string): Refusal {
-  return new Refusal("session_not_found", `there is no session ${JSON.stringify(sessionId.slice(0, 80))}`, { session_id: sessionId.slice(0, 80) });
+  return new Refusal("session_not_found", `there is no session ${JSON.stringify(sessionId.slice(0, 80))}`, {
+    session_id: sessionId.slice(0, 80),
+  });
 }
 
 function draining(): Refusal {

@@ -12,6 +12,8 @@ export function checkTimeout(field: string, timeout: Duration | undefined, fallb
   if (!(milliseconds > 0) || Math.abs(timeout.nanos) > 999_999_999) {
     throw invalidArgument(field, `${milliseconds} ms is no timeout; it must be more than zero`);
   }
-  if (milliseconds > LIMITS.timeoutMs) throw invalidArgument(field, `${milliseconds} ms is too long; at most ${LIMITS.timeoutMs} ms (ten years) are allowed`);
-  return milliseconds;
+  if (milliseconds > LIMITS.timeoutMs)
+    throw invalidArgument(field, `${milliseconds} ms is too long; at most ${LIMITS.timeoutMs} ms (ten years) are allowed`);
+  // Whole milliseconds, as records and commands carry them; never shorter than asked for.
+  return Math.ceil(milliseconds);
 }

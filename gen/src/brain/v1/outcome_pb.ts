@@ -112,7 +112,7 @@ export type Failure = Message<"brain.v1.Failure"> & {
   code: string;
 
   /**
-   * What happened and to what, for people and models, at most 8 KiB; never empty.
+   * What happened and to what, for people and models, at most 8 KiB. Brain's own are never empty.
    *
    * @generated from field: string message = 2;
    */

@@ -26,7 +26,7 @@ import {
 import { type Config, LIMITS } from "../../config.js";
 import { assert } from "../../core/assert.js";
 import type { Placement } from "../../core/catalogue.js";
-import { checkKey } from "../../core/names.js";
+import { checkKey, quote } from "../../core/names.js";
 import { failure } from "../../core/outcome.js";
 import { invalidArgument, Refusal } from "../../core/refusal.js";
 import type { Clock } from "../../runtime/clock.js";
@@ -55,6 +55,8 @@ export class HostEnvironment implements EnvironmentPort {
   readonly #ports: HostEnvironmentPorts;
   readonly #hosts = new Map<string, Host>();
   readonly #open = new Map<string, HostCall>();
+  /** Calls whose ending is decided and not yet durable: it may be taken back, so nobody is told of it. */
+  readonly #closing = new Map<string, HostCall>();
   /** Also of calls that have just been closed: `stop` comes after the ending. */
   readonly #calls = new WeakMap<OpenCall, HostCall>();
   #draining = false;
@@ -70,8 +72,8 @@ export class HostEnvironment implements EnvironmentPort {
     if (hostId !== "" && (await this.#ports.hostExists(hostId))) return;
     throw new Refusal(
       "host_not_found",
-      `Environment ${placement.environment.name} names host ${JSON.stringify(hostId)}, which is not registered; register it with RegisterHost`,
-      { environment: placement.environment.name, host_id: hostId },
+      `Environment ${placement.environment.name} names host ${quote(hostId)}, which is not registered; register it with RegisterHost`,
+      { environment: placement.environment.name, host_id: hostId.slice(0, 80) },
     );
   }
 
@@ -91,8 +93,12 @@ export class HostEnvironment implements EnvironmentPort {
     instance.generation = Math.max(instance.generation, receiver.generation);
     const held = this.#calls.get(call) ?? { call, receiver, holders: new Set([instance]) };
     this.#calls.set(call, held);
+    this.#closing.delete(keyOf(call));
     this.#open.set(keyOf(call), held);
     instance.named.add(held);
+    // An ending was taken back: who went while it stood holds the call no more, and somebody must be missed for it.
+    for (const holder of held.holders) if (host.instances.get(holder.instanceId) !== holder) held.holders.delete(holder);
+    if (held.holders.size === 0) held.holders.add(instance);
     for (const holder of held.holders) holder.holds.add(held);
   }
 
@@ -100,10 +106,15 @@ export class HostEnvironment implements EnvironmentPort {
     const held = this.#open.get(keyOf(call));
     if (held === undefined) return;
     this.#open.delete(keyOf(call));
+    this.#closing.set(keyOf(call), held);
     const host = this.#host(held.receiver.hostId);
     host.instances.get(held.receiver.instanceId)?.named.delete(held);
     for (const holder of held.holders) holder.holds.delete(held);
-    host.waiting.wake();
+    host.waiting.wakeSoon();
+  }
+
+  settled(call: OpenCall): void {
+    if (this.#closing.get(keyOf(call))?.call === call) this.#closing.delete(keyOf(call));
   }
 
   send(call: OpenCall): void {
@@ -275,13 +286,14 @@ export class HostEnvironment implements EnvironmentPort {
   #list(host: Host, instance: Instance, heldCalls: HeldCalls): CallReference[] {
     const ended: CallReference[] = [];
     for (const { sessionId, callSequence } of heldCalls.calls) {
-      const held = this.#open.get(keyOf({ sessionId, callSequence }));
+      const key = keyOf({ sessionId, callSequence });
+      const held = this.#open.get(key) ?? this.#closing.get(key);
       if (held === undefined || held.receiver.hostId !== host.hostId) {
         ended.push(create(CallReferenceSchema, { sessionId, callSequence }));
         continue;
       }
       held.holders.add(instance);
-      instance.holds.add(held);
+      if (this.#open.has(key)) instance.holds.add(held);
     }
     return ended;
   }

@@ -19,6 +19,7 @@ export interface WaitingLimits {
  *
  * 1. `host_wait` runs for a call exactly while no attached instance serves its Tool.
  * 2. "Still waiting, slot free, reserve" is one synchronous step.
+ * 3. That step is a decision of its own: it is never taken inside the decision that freed the slot.
  */
 export class WaitingList {
   readonly #hostId: string;
@@ -28,6 +29,7 @@ export class WaitingList {
   readonly #waiters = new Map<WaitingCall, Waiter>();
   #waking = false;
   #wakeAgain = false;
+  #wakeDue = false;
 
   constructor(hostId: string, instances: () => Iterable<Instance>, clock: Clock, limits: WaitingLimits) {
     this.#hostId = hostId;
@@ -42,6 +44,7 @@ export class WaitingList {
 
   acquire(call: WaitingCall): void {
     // Whoever came first is served first: a newcomer overtakes nobody who could take the same slot.
+    if (this.#wakeDue) this.wake();
     const instance = this.#reservable(call);
     if (instance !== undefined) return grant(call, instance);
     if (this.#waiters.size >= this.#limits.waitingPerHost) {
@@ -58,8 +61,16 @@ export class WaitingList {
     this.#waiters.delete(call);
   }
 
+  /** A decision that is being taken frees a slot: wakes as soon as that decision is complete. */
+  wakeSoon(): void {
+    if (this.#wakeDue || this.#waiters.size === 0) return;
+    this.#wakeDue = true;
+    queueMicrotask(() => this.wake());
+  }
+
   /** A slot may be free: after an attach, an ending, or a start that could not be recorded. */
   wake(): void {
+    this.#wakeDue = false;
     this.#wakeAgain = true;
     if (this.#waking) return;
     this.#waking = true;

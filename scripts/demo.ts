@@ -8,11 +8,15 @@ import { createInterface } from "node:readline";
 const root = new URL("..", import.meta.url).pathname;
 const dataDir = await mkdtemp(join(tmpdir(), "brain-demo-"));
 const token = "demo-token";
-const server = spawn(process.execPath, ["server/dist/main.js", "serve", "--listen", "127.0.0.1:0", "--data-dir", dataDir, "--log-level", "warn"], {
-  cwd: root,
-  env: { ...process.env, BRAIN_API_TOKEN: token },
-  stdio: ["ignore", "pipe", "inherit"],
-});
+const server = spawn(
+  process.execPath,
+  ["server/dist/main.js", "serve", "--listen", "127.0.0.1:0", "--data-dir", dataDir, "--log-level", "warn"],
+  {
+    cwd: root,
+    env: { ...process.env, BRAIN_API_TOKEN: token },
+    stdio: ["ignore", "pipe", "inherit"],
+  },
+);
 try {
   const url = await listening(server);
   console.log(`brain listening on ${url}`);

@@ -23,6 +23,7 @@ import type { Instance } from "../environments/host/instance.js";
 import type { HostRow, Journal } from "../journal/port.js";
 import type { Clock } from "./clock.js";
 import type { OwnedCall, Reported } from "./live-call.js";
+import { checkPageSize } from "./pages.js";
 import { refusing } from "./refusing.js";
 import type { Sessions } from "./sessions.js";
 
@@ -91,7 +92,7 @@ export class Hosts {
   }
 
   async list(pageToken: string, pageSize: number): Promise<{ hosts: Host[]; nextPageToken: string }> {
-    const { hosts, nextPageToken } = await this.#journal.listHosts(pageToken, pageSize);
+    const { hosts, nextPageToken } = await this.#journal.listHosts(pageToken, checkPageSize(pageSize));
     return { hosts: hosts.map((row) => this.#describe(row)), nextPageToken };
   }
 

@@ -28,11 +28,16 @@ export interface SchemaProblem {
   readonly tooCostly?: true;
 }
 
-/** JSON Schema checking that no schema and no value can use to stall other sessions. */
+/**
+ * JSON Schema checking that no schema and no value can use to stall other sessions.
+ *
+ * `source` names whose question it is, a session as a rule: questions of one source wait for each other rather than
+ * for those of another. Without it each schema is a source of its own.
+ */
 export interface Validator {
   /** Compiles the schema; undefined when it can be used. */
-  check(schema: Schema): Promise<SchemaProblem | undefined>;
+  check(schema: Schema, source?: string): Promise<SchemaProblem | undefined>;
   /** Judges JSON text that `core/json.ts` has accepted. The schema has passed {@link check} at some time, perhaps in an earlier process. */
-  validate(schema: Schema, text: string): Promise<Verdict>;
+  validate(schema: Schema, text: string, source?: string): Promise<Verdict>;
   close(): Promise<void>;
 }

@@ -89,7 +89,13 @@ type Setting =
   | { readonly kind: "count"; readonly flag: string; readonly fallback: number; readonly least: number; readonly about: string }
   | { readonly kind: "text"; readonly flag: string; readonly fallback: string; readonly about: string }
   | { readonly kind: "list"; readonly flag: string; readonly fallback: readonly string[]; readonly about: string }
-  | { readonly kind: "choice"; readonly flag: string; readonly fallback: string; readonly choices: readonly string[]; readonly about: string };
+  | {
+      readonly kind: "choice";
+      readonly flag: string;
+      readonly fallback: string;
+      readonly choices: readonly string[];
+      readonly about: string;
+    };
 
 /** Milliseconds for durations. Down to 10 ms, so that tests are fast. */
 export const SETTINGS = {
@@ -100,13 +106,49 @@ export const SETTINGS = {
   allowOrigin: { kind: "list", flag: "allow-origin", fallback: [], about: "web origin that may call from a browser; repeat for more" },
   tlsCert: { kind: "text", flag: "tls-cert", fallback: "", about: "PEM certificate chain; with --tls-key serves TLS" },
   tlsKey: { kind: "text", flag: "tls-key", fallback: "", about: "PEM private key" },
-  journalWriter: { kind: "choice", flag: "journal-writer", fallback: "inline", choices: ["inline", "thread"], about: "where commits run; thread for disks whose flush takes a millisecond or more" },
-  logLevel: { kind: "choice", flag: "log-level", fallback: "info", choices: ["debug", "info", "warn", "error", "silent"], about: "least level of the JSON lines on stderr" },
-  toolTimeoutMs: { kind: "duration", flag: "tool-timeout", fallback: 120_000, least: 10, about: "timeout of a call when neither the call nor its session says one" },
-  hostWaitMs: { kind: "duration", flag: "host-wait", fallback: 5000, least: 10, about: "how long a call waits while no instance that serves its Tool is attached" },
-  hostGraceMs: { kind: "duration", flag: "host-grace", fallback: 30_000, least: 10, about: "silence after which an instance is gone; at least 5 heartbeats" },
+  journalWriter: {
+    kind: "choice",
+    flag: "journal-writer",
+    fallback: "inline",
+    choices: ["inline", "thread"],
+    about: "where commits run; thread for disks whose flush takes a millisecond or more",
+  },
+  logLevel: {
+    kind: "choice",
+    flag: "log-level",
+    fallback: "info",
+    choices: ["debug", "info", "warn", "error", "silent"],
+    about: "least level of the JSON lines on stderr",
+  },
+  toolTimeoutMs: {
+    kind: "duration",
+    flag: "tool-timeout",
+    fallback: 120_000,
+    least: 10,
+    about: "timeout of a call when neither the call nor its session says one",
+  },
+  hostWaitMs: {
+    kind: "duration",
+    flag: "host-wait",
+    fallback: 5000,
+    least: 10,
+    about: "how long a call waits while no instance that serves its Tool is attached",
+  },
+  hostGraceMs: {
+    kind: "duration",
+    flag: "host-grace",
+    fallback: 30_000,
+    least: 10,
+    about: "silence after which an instance is gone; at least 5 heartbeats",
+  },
   heartbeatMs: { kind: "duration", flag: "heartbeat", fallback: 5000, least: 10, about: "period of the heartbeats, both ways" },
-  hostConcurrency: { kind: "count", flag: "host-concurrency", fallback: 1000, least: 1, about: "calls at once of an instance that names no number of its own" },
+  hostConcurrency: {
+    kind: "count",
+    flag: "host-concurrency",
+    fallback: 1000,
+    least: 1,
+    about: "calls at once of an instance that names no number of its own",
+  },
   drainMs: { kind: "duration", flag: "drain", fallback: 30_000, least: 10, about: "how long SIGTERM waits for calls in flight" },
 } as const satisfies Record<string, Setting>;
 
@@ -160,7 +202,12 @@ export function readConfig(
 
 function parseSetting(setting: Setting, source: string, given: string | readonly string[]): unknown {
   if (setting.kind === "list") {
-    return typeof given === "string" ? given.split(",").map((item) => item.trim()).filter((item) => item !== "") : given;
+    return typeof given === "string"
+      ? given
+          .split(",")
+          .map((item) => item.trim())
+          .filter((item) => item !== "")
+      : given;
   }
   const text = typeof given === "string" ? given : given.join(",");
   if (setting.kind === "text") return text;

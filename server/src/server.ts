@@ -28,6 +28,8 @@ export interface ServerOptions {
   readonly clock?: Clock;
   /** Stands between Brain and its journal; tests fail appends with it. */
   readonly wrapJournal?: (journal: Journal) => Journal;
+  /** Stands between the RPCs and Brain; tests end the process between two steps of a call with it. */
+  readonly wrapBrain?: (brain: Brain) => Brain;
   /** Most pages of 4 KiB the journal may have; tests fill a journal with it. */
   readonly maxJournalPages?: number;
 }
@@ -47,7 +49,9 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   const clock = options.clock ?? systemClock;
   const { host, port } = parseListen(config.listen);
   if (apiToken === undefined && !isLoopback(host)) {
-    throw new ConfigError(`--listen ${config.listen} can be reached from other machines; set BRAIN_API_TOKEN or --api-token-file, or listen on 127.0.0.1`);
+    throw new ConfigError(
+      `--listen ${config.listen} can be reached from other machines; set BRAIN_API_TOKEN or --api-token-file, or listen on 127.0.0.1`,
+    );
   }
   const opened = await openSqliteJournal({
     directory: config.dataDir,
@@ -61,7 +65,8 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   const journal = options.wrapJournal?.(opened) ?? opened;
   const validator = createValidator(LIMITS);
   try {
-    const brain = createBrain({ journal, validator, clock, config, log, serverVersion: VERSION });
+    const created = createBrain({ journal, validator, clock, config, log, serverVersion: VERSION });
+    const brain = options.wrapBrain?.(created) ?? created;
     const recovered = await brain.recover();
     if (recovered > 0) log.info({ open_calls: recovered }, "took up the open calls of an earlier process");
 
@@ -134,7 +139,8 @@ const CLOSE_CONNECTIONS_MS = 1000;
 function parseListen(listen: string): { host: string; port: number } {
   const match = /^(?:\[([0-9A-Fa-f:.]+)\]|([^:[\]]+)):(\d{1,5})$/.exec(listen);
   const port = Number(match?.[3]);
-  if (match === null || port > 65_535) throw new ConfigError(`--listen: "${listen}" is not ADDRESS:PORT such as 127.0.0.1:8080 or [::1]:8080`);
+  if (match === null || port > 65_535)
+    throw new ConfigError(`--listen: "${listen}" is not ADDRESS:PORT such as 127.0.0.1:8080 or [::1]:8080`);
   return { host: match[1] ?? match[2] ?? "", port };
 }
 

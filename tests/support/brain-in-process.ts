@@ -18,6 +18,7 @@ import { type Brain, createBrain } from "../../server/src/runtime/brain.js";
 import type { Clock } from "../../server/src/runtime/clock.js";
 import type { Ending } from "../../server/src/runtime/live-call.js";
 import type { Log } from "../../server/src/runtime/log.js";
+import type { Validator } from "../../server/src/validation/port.js";
 import { createValidator } from "../../server/src/validation/validator.js";
 import { RawHost } from "./raw-host.js";
 import { SwitchedJournal } from "./switched-journal.js";
@@ -52,6 +53,14 @@ export interface CallWish {
   readonly signal?: AbortSignal;
 }
 
+/** What happens between two lives of a server. */
+export interface Meanwhile {
+  /** While there is no server. */
+  readonly down?: () => Promise<void>;
+  /** After the new one has taken up the open calls and before it listens. */
+  readonly listening?: () => Promise<void>;
+}
+
 /** What one life of a server is made of. */
 interface Life {
   readonly brain: Brain;
@@ -69,7 +78,7 @@ export class BrainInProcess {
   readonly virtual: VirtualClock;
   readonly #clock: Clock;
   readonly #config: Config;
-  readonly #validator = createValidator(LIMITS);
+  readonly #validator = new WatchedValidator();
   readonly #directories: string[] = [];
   readonly #finished: Life[] = [];
   readonly #told: { sessionId: string; ending: Ending }[] = [];
@@ -101,21 +110,21 @@ export class BrainInProcess {
     return this.#alive.journal;
   }
 
-  /** Stops as SIGTERM does and starts again on the same directory. `beforeListening` runs between the two. */
-  async restart(beforeListening?: () => Promise<void>): Promise<void> {
+  /** Stops as SIGTERM does and starts again on the same directory. */
+  async restart(meanwhile: Meanwhile = {}): Promise<void> {
     const life = this.#alive;
     const stopping = life.brain.drain(0);
     await this.virtual.advance(0);
     await stopping;
     await this.#bury(life);
-    await this.#resume(life.directory, beforeListening);
+    await this.#resume(life.directory, meanwhile);
   }
 
   /**
    * Dies as SIGKILL does: what is committed at this moment is there afterwards, and nothing else. Who waits for the old
    * Brain is never answered.
    */
-  async crash(beforeListening?: () => Promise<void>): Promise<void> {
+  async crash(meanwhile: Meanwhile = {}): Promise<void> {
     const life = this.#alive;
     life.clock.die();
     life.journal.die();
@@ -123,7 +132,7 @@ export class BrainInProcess {
     const directory = this.#newDirectory();
     cpSync(life.directory, directory, { recursive: true, filter: (source) => !source.endsWith("-shm") });
     await life.journal.close();
-    await this.#resume(directory, beforeListening);
+    await this.#resume(directory, meanwhile);
   }
 
   async registerHost(): Promise<RawHost> {
@@ -229,10 +238,11 @@ export class BrainInProcess {
     return directory;
   }
 
-  async #resume(directory: string, beforeListening: (() => Promise<void>) | undefined): Promise<void> {
-    await beforeListening?.();
+  async #resume(directory: string, meanwhile: Meanwhile): Promise<void> {
+    await meanwhile.down?.();
     await this.#begin(directory);
     await this.brain.recover();
+    await meanwhile.listening?.();
     this.brain.listening();
     await this.virtual.settle();
   }
@@ -258,16 +268,44 @@ export class BrainInProcess {
     return { debug: ignore, info: ignore, warn: ignore, error: (fields, message) => void this.#bugs.push(`${message}: ${describe(fields)}`) };
   }
 
-  /** Until the journal has answered everything and nothing new was asked of it for some turns. */
+  /** Until the journal and the validator have answered everything and nothing new was asked for some turns. */
   async #settle(): Promise<void> {
+    const giveUpAt = performance.now() + SETTLING_MS;
     const journal = this.#life?.journal;
-    let quietTurns = 0;
-    let asked = journal?.asked;
-    for (let turn = 0; quietTurns < 3; turn++) {
-      if (turn > 10_000) throw new Error("the Brain did not come to rest within 10000 turns of the event loop");
+    const asked = (): number => (journal?.asked ?? 0) + this.#validator.asked;
+    let before = asked();
+    for (let quietTurns = 0; quietTurns < 3; ) {
+      if (performance.now() > giveUpAt) throw new Error(`the Brain did not come to rest within ${SETTLING_MS} ms`);
       await turnOfTheLoop();
-      quietTurns = journal === undefined || (journal.underway === 0 && journal.asked === asked) ? quietTurns + 1 : 0;
-      asked = journal?.asked;
+      const quiet = (journal?.underway ?? 0) === 0 && this.#validator.underway === 0 && asked() === before;
+      quietTurns = quiet ? quietTurns + 1 : 0;
+      before = asked();
+    }
+  }
+}
+
+const SETTLING_MS = 10_000;
+
+/** The real validator, and whether it is at work. */
+class WatchedValidator implements Validator {
+  readonly #validator = createValidator(LIMITS);
+  underway = 0;
+  asked = 0;
+
+  check: Validator["check"] = (...question) => this.#track(this.#validator.check(...question));
+  validate: Validator["validate"] = (...question) => this.#track(this.#validator.validate(...question));
+
+  close(): Promise<void> {
+    return this.#validator.close();
+  }
+
+  async #track<T>(answer: Promise<T>): Promise<T> {
+    this.asked++;
+    this.underway++;
+    try {
+      return await answer;
+    } finally {
+      this.underway--;
     }
   }
 }

@@ -186,6 +186,12 @@ export class RawInstance {
     return [...this.#held.values()];
   }
 
+  /** Takes over a call of another process, found in a file of its. */
+  holdAlso({ sessionId, callSequence }: CallNamed): void {
+    const call = create(CallReferenceSchema, { sessionId, callSequence });
+    this.#held.set(keyOf(call), call);
+  }
+
   /** What the newest `attached` told it has ended. */
   get ended(): CallNamed[] {
     const attached = this.commands.findLast((command) => command.case === "attached");

@@ -8,12 +8,12 @@ interface HeldAppend {
 }
 
 /**
- * A real journal behind a switch. `open` lets appends through, `held` keeps them back undecided, `full` refuses them as
- * a full disk does. Appends of a session keep their order, and fall together, as the port says.
+ * A real journal behind a switch. Appends are let through, held back undecided, made unheard, or refused as a full disk
+ * refuses them. Appends of a session keep their order, and fall together, as the port says.
  */
 export class SwitchedJournal implements Journal {
   readonly #journal: Journal;
-  #appends: "open" | "held" | "full" = "open";
+  #appends: "open" | "held" | "full" | "muted" = "open";
   #held: HeldAppend[] = [];
   #dead = false;
   #underway = 0;
@@ -58,6 +58,11 @@ export class SwitchedJournal implements Journal {
     }
   }
 
+  /** From now on appends are made and nobody hears of it: what a crash right after a commit leaves. */
+  muteAppends(): void {
+    this.#appends = "muted";
+  }
+
   /** From now on the disk is full. */
   fill(): void {
     this.#appends = "full";
@@ -76,6 +81,7 @@ export class SwitchedJournal implements Journal {
     if (this.#appends === "full") return Promise.reject(full());
     const make = (): Promise<void> => this.#track(() => this.#journal.append(sessionId, expectedNext, entries));
     if (this.#appends === "open") return make();
+    if (this.#appends === "muted") return make().then(() => new Promise<void>(() => undefined));
     return new Promise((resolve, reject) => {
       this.#held.push({ sessionId, forward: () => make().then(resolve, reject), reject });
     });

@@ -6,6 +6,8 @@ export class TcpProxy {
   readonly #server: net.Server;
   readonly #sockets = new Set<net.Socket>();
   #target: URL | undefined;
+  /** Answers HTTP/2 as a proxy does that has never heard of it. */
+  http1Only = false;
   /** Connections that were accepted so far. */
   accepted = 0;
 
@@ -28,8 +30,16 @@ export class TcpProxy {
           proxy.#sockets.delete(from);
           to.destroy();
         });
-        from.pipe(to);
       }
+      client.once("data", (first) => {
+        if (proxy.http1Only && first.toString("latin1", 0, 4) === "PRI ") {
+          client.end("HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+          return;
+        }
+        upstream.write(first);
+        client.pipe(upstream);
+      });
+      upstream.pipe(client);
     });
     const proxy = new TcpProxy(server);
     server.listen(0, "127.0.0.1");

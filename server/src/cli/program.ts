@@ -1,5 +1,5 @@
-import { Command, Option } from "commander";
 import { readFileSync } from "node:fs";
+import { Command, Option } from "commander";
 import pino from "pino";
 import { type Config, ConfigError, environmentVariable, readConfig, SETTINGS } from "../config.js";
 import { startServer } from "../server.js";
@@ -11,7 +11,10 @@ export function createProgram(): Command {
   const serve = program.command("serve").description("Run the server until SIGTERM or SIGINT.");
   for (const setting of Object.values(SETTINGS)) {
     const shown = setting.fallback === "" || setting.kind === "list" ? "" : ` (default ${describe(setting.fallback, setting.kind)})`;
-    const option = new Option(`--${setting.flag} <${setting.kind === "list" ? "value..." : setting.kind}>`, `${setting.about}${shown} [${environmentVariable(setting.flag)}]`);
+    const option = new Option(
+      `--${setting.flag} <${setting.kind === "list" ? "value..." : setting.kind}>`,
+      `${setting.about}${shown} [${environmentVariable(setting.flag)}]`,
+    );
     serve.addOption(option);
   }
   serve.action(async (flags: Record<string, string | string[]>) => {

@@ -1,6 +1,11 @@
 import { setMaxListeners } from "node:events";
 import { Code, ConnectError, type ConnectRouter, createConnectRouter, type Interceptor } from "@connectrpc/connect";
+import { createAsyncIterable, type UniversalServerResponse } from "@connectrpc/connect/protocol";
+import { errorFromJsonBytes, errorToJsonBytes } from "@connectrpc/connect/protocol-connect";
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from "@connectrpc/connect-node";
+import type { RefusalReason } from "../core/codes.js";
+import { Refusal } from "../core/refusal.js";
+import { refusalToConnectError } from "../rpc/connect-error.js";
 import type { Log } from "../runtime/log.js";
 import { type HttpRequest, type HttpResponse, pathOf } from "./exchange.js";
 
@@ -42,7 +47,7 @@ export function createRpcRoutes(options: RpcRoutesOptions): RpcRoutes {
     if (handler === undefined) return false;
     dropEndlessTimeouts(req);
     handler(universalRequestFromNodeRequest(req, res, undefined, undefined))
-      .then((response) => universalResponseToNodeResponse(response, res))
+      .then(async (response) => universalResponseToNodeResponse(await withReason(response), res))
       .catch((error: unknown) => {
         // Aborted is what a caller that has left looks like.
         const { code } = ConnectError.from(error);
@@ -67,4 +72,26 @@ function dropEndlessTimeouts(req: HttpRequest): void {
   if (typeof connect === "string" && /^\d+$/.test(connect) && Number(connect) > LONGEST_TIMER_MS) delete req.headers["connect-timeout-ms"];
   const grpc = /^(\d{1,8})([HMSmun])$/.exec(String(req.headers["grpc-timeout"] ?? ""));
   if (grpc !== null && Number(grpc[1]) * (GRPC_UNITS_MS[grpc[2] ?? ""] ?? 0) > LONGEST_TIMER_MS) delete req.headers["grpc-timeout"];
+}
+
+/** What Connect itself refuses, before any interceptor: a body that is no message, or too long. */
+const UNREADABLE: Readonly<Partial<Record<Code, RefusalReason>>> = {
+  [Code.InvalidArgument]: "invalid_argument",
+  [Code.ResourceExhausted]: "request_too_large",
+};
+
+/** The same response; a unary refusal by Connect itself, which knows no reasons, gets the one that its code says. */
+async function withReason(response: UniversalServerResponse): Promise<UniversalServerResponse> {
+  const { status, header, body } = response;
+  if (status === 200 || header?.get("content-type") !== "application/json" || body === undefined) return response;
+  const chunks: Uint8Array[] = [];
+  for await (const chunk of body) chunks.push(chunk);
+  let bytes: Uint8Array = Buffer.concat(chunks);
+  const error = errorFromJsonBytes(bytes, undefined, new ConnectError("", Code.Unknown));
+  const reason = UNREADABLE[error.code];
+  if (reason !== undefined && error.details.length === 0) {
+    bytes = errorToJsonBytes(refusalToConnectError(new Refusal(reason, error.rawMessage)), undefined);
+    header.set("content-length", String(bytes.byteLength));
+  }
+  return { ...response, body: createAsyncIterable([bytes]) };
 }

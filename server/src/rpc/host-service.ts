@@ -1,12 +1,16 @@
-import { type AttachRequest, type AttachResponse, type Command, type HostAttachment, HostService } from "@aexhq/brain-proto";
-import { create } from "@bufbuild/protobuf";
 import {
+  type AttachRequest,
+  type AttachResponse,
+  type Command,
   DetachResponseSchema,
   EmitEventResponseSchema,
   HeartbeatResponseSchema,
+  type HostAttachment,
+  HostService,
   RefusalSchema,
   ReportOutcomeResponseSchema,
 } from "@aexhq/brain-proto";
+import { create } from "@bufbuild/protobuf";
 import type { ConnectRouter } from "@connectrpc/connect";
 import { quote } from "../core/names.js";
 import { invalidArgument } from "../core/refusal.js";
@@ -141,7 +145,10 @@ async function answer(hosts: Hosts, hostId: string, { message }: AttachRequest, 
         hosts.detach(hostId, message.value.instanceId, message.value.generation, message.value.heldCalls);
         return { case: "detach", value: create(DetachResponseSchema) };
       case "attachment":
-        throw invalidArgument("message", "an attachment is the first message of its stream and no later one; open another stream to attach again");
+        throw invalidArgument(
+          "message",
+          "an attachment is the first message of its stream and no later one; open another stream to attach again",
+        );
       case undefined:
         throw invalidArgument("message", "is missing; set one of heartbeat, emit_event, report_outcome, detach");
     }
@@ -153,7 +160,8 @@ async function answer(hosts: Hosts, hostId: string, { message }: AttachRequest, 
 }
 
 function sameHost(attached: string, named: string): void {
-  if (named !== attached) throw invalidArgument("host_id", `${quote(named)} is not ${attached}, the host of this stream; open a stream of its own`);
+  if (named !== attached)
+    throw invalidArgument("host_id", `${quote(named)} is not ${attached}, the host of this stream; open a stream of its own`);
 }
 
 /** A host's token speaks for its host, the API token for every one. */

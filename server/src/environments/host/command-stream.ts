@@ -48,7 +48,9 @@ export class CommandStream implements AsyncIterable<AttachResponse> {
     return true;
   }
 
+  /** As `push`; also false when the stream is about to end. */
   command(kind: Command["kind"], unwritten?: () => void): boolean {
+    if (this.#finishing) return false;
     const message = { case: "command" as const, value: create(CommandSchema, { kind }) };
     return this.push(message, unwritten === undefined ? {} : { unwritten });
   }
@@ -65,10 +67,23 @@ export class CommandStream implements AsyncIterable<AttachResponse> {
     for (const message of unwritten) message.unwritten?.();
   }
 
-  /** Ends the stream once what was pushed has been taken. */
+  /** Takes back the commands that no route has taken yet; they count as never written. */
+  withdraw(): void {
+    const withdrawn = this.#queue.filter((message) => message.unwritten !== undefined);
+    this.#queue = this.#queue.filter((message) => message.unwritten === undefined);
+    for (const message of withdrawn) {
+      this.#backlogBytes -= message.bytes;
+      message.unwritten?.();
+    }
+  }
+
+  /** Ends the stream once what was pushed has been taken; the answer to what ends it may still be pushed in this turn of the event loop. */
   finish(): void {
-    if (this.#queue.length === 0) this.close();
-    else this.#finishing = true;
+    if (this.#finishing) return;
+    this.#finishing = true;
+    setImmediate(() => {
+      if (this.#queue.length === 0) this.close();
+    });
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<AttachResponse, void, undefined> {

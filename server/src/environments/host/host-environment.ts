@@ -154,7 +154,7 @@ export class HostEnvironment implements EnvironmentPort {
     if (host.detached.has(instanceId)) {
       throw new Refusal("instance_detached", `instance ${instanceId} of host ${hostId} has detached for good; start a new one with a new instance_id`);
     }
-    const seen = host.instances.get(instanceId)?.generation ?? 0;
+    const seen = host.instances.get(instanceId)?.generation ?? highestGeneration(this.#naming(host, instanceId));
     const numbered = attachment.generation !== 0;
     const generation = numbered ? attachment.generation : seen + 1;
     if (generation <= seen) {
@@ -219,9 +219,10 @@ export class HostEnvironment implements EnvironmentPort {
         break;
       }
     }
-    const instance = host.instances.get(instanceId);
-    if (instance === undefined) return;
-    // Without a list nothing is promised: its calls only lose this holder.
+    const instance = this.#instance(host, instanceId);
+    // What it has not read it will not read, list or no list.
+    instance.stream?.withdraw();
+    // Without a list nothing more is promised: its calls only lose this holder.
     if (heldCalls !== undefined) this.#endUndelivered(instance, heldCalls, generation === 0 ? instance.generation : generation);
     this.#remove(instance, `instance ${instanceId} of host ${hostId} detached before it reported an outcome; the Tool may have run, wholly or in part`);
   }
@@ -275,11 +276,23 @@ export class HostEnvironment implements EnvironmentPort {
       const times = { heartbeatMs: config.heartbeatMs, graceMs: config.hostGraceMs };
       instance = new Instance({ hostId: host.hostId, instanceId }, clock, times, {
         silent: () => host.waiting.attachmentsChanged(),
-        gone: (gone) => this.#remove(gone, `nothing was heard of instance ${instanceId} of host ${host.hostId} for ${times.graceMs} ms; the Tool may have run, wholly or in part`),
+        gone: (gone) => {
+          // What it has not read is known not to have run; the rest is lost.
+          gone.stream?.close();
+          this.#remove(gone, `nothing was heard of instance ${instanceId} of host ${host.hostId} for ${times.graceMs} ms; the Tool may have run, wholly or in part`);
+        },
       });
+      const naming = this.#naming(host, instanceId);
+      for (const held of naming) instance.named.add(held);
+      instance.generation = highestGeneration(naming);
       host.instances.set(instanceId, instance);
     }
     return instance;
+  }
+
+  /** Open calls whose record names the instance: of one that was gone, those that others have held meanwhile. */
+  #naming(host: Host, instanceId: string): HostCall[] {
+    return [...this.#open.values()].filter(({ receiver }) => receiver.hostId === host.hostId && receiver.instanceId === instanceId);
   }
 
   /** Takes the instance for a holder of every open call it lists; answers the others, which have ended or never were its. */
@@ -354,6 +367,10 @@ export class HostEnvironment implements EnvironmentPort {
     };
     this.#ports.clock.after(this.#ports.config.heartbeatMs, again);
   }
+}
+
+function highestGeneration(calls: readonly HostCall[]): number {
+  return calls.reduce((highest, { receiver }) => Math.max(highest, receiver.generation), 0);
 }
 
 function hostOf(placement: Placement): string {

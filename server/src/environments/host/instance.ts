@@ -45,6 +45,7 @@ export class Instance {
   /** A timer that fires late was excused once: a stalled Brain is not a dead peer. */
   #excused = false;
   #disarm: (() => void) | undefined;
+  #forgotten = false;
 
   constructor(
     name: { hostId: string; instanceId: string },
@@ -74,15 +75,16 @@ export class Instance {
   heard(): void {
     this.#heardAt = this.#clock.monotonic();
     this.lastHeardWallMs = this.#clock.now();
-    this.silent = false;
     this.#excused = false;
-    if (this.#disarm === undefined) this.#arm(3 * this.#times.heartbeatMs);
+    // The timer of a silent one waits for the grace; the next silence is found sooner.
+    if (this.silent || this.#disarm === undefined) this.#arm(3 * this.#times.heartbeatMs);
+    this.silent = false;
   }
 
   /** Stops the watch over it, for good. */
   forget(): void {
+    this.#forgotten = true;
     this.#disarm?.();
-    this.#disarm = () => undefined;
   }
 
   serves(environment: string, name: string, definitionSha256: string): boolean {
@@ -92,6 +94,8 @@ export class Instance {
   }
 
   #arm(delayMs: number): void {
+    this.#disarm?.();
+    if (this.#forgotten) return;
     this.#dueAt = this.#clock.monotonic() + delayMs;
     this.#disarm = this.#clock.after(delayMs, () => this.#check());
   }

@@ -112,15 +112,15 @@ class Scan {
   problem = "";
   /** Members met, of all objects together. */
   members = 0;
-  private readonly text: string;
-  private readonly compareNames: boolean;
-  private at = 0;
+  readonly #text: string;
+  readonly #compareNames: boolean;
+  #at = 0;
   /** Names met at each depth of the object that is open there. */
-  private readonly names: Set<string>[] = [];
+  readonly #names: Set<string>[] = [];
 
   constructor(text: string, compareNames = false) {
-    this.text = text;
-    this.compareNames = compareNames;
+    this.#text = text;
+    this.#compareNames = compareNames;
   }
 
   /** One pass over the whole text. False leaves the reason in `problem`. */
@@ -128,114 +128,114 @@ class Scan {
     const isObject: boolean[] = [];
     for (;;) {
       // A value begins here.
-      const start = this.blanks();
+      const start = this.#blanks();
       if (start === OPEN_OBJECT || start === OPEN_ARRAY) {
         if (isObject.length === MAX_JSON_DEPTH) {
-          return this.refuse(`nested more than ${MAX_JSON_DEPTH} levels at offset ${this.at}; flatten the value`);
+          return this.#refuse(`nested more than ${MAX_JSON_DEPTH} levels at offset ${this.#at}; flatten the value`);
         }
         const object = start === OPEN_OBJECT;
         isObject.push(object);
-        this.at++;
-        const next = this.blanks();
+        this.#at++;
+        const next = this.#blanks();
         if (next !== (object ? CLOSE_OBJECT : CLOSE_ARRAY)) {
           if (object) {
-            if (this.compareNames) this.names[isObject.length] = new Set();
-            if (!this.memberName(isObject.length)) return false;
+            if (this.#compareNames) this.#names[isObject.length] = new Set();
+            if (!this.#memberName(isObject.length)) return false;
           }
           continue;
         }
         isObject.pop();
-        this.at++;
-      } else if (!this.scalar(start)) {
+        this.#at++;
+      } else if (!this.#scalar(start)) {
         return false;
       }
       // A value has ended here: close what it closes, then go to the next value.
       for (;;) {
-        const next = this.blanks();
+        const next = this.#blanks();
         const depth = isObject.length;
-        if (depth === 0) return this.at === this.text.length || this.unexpected("the end of the text");
+        if (depth === 0) return this.#at === this.#text.length || this.#unexpected("the end of the text");
         const object = isObject[depth - 1] === true;
         if (next === COMMA) {
-          this.at++;
-          if (object && !this.memberName(depth)) return false;
+          this.#at++;
+          if (object && !this.#memberName(depth)) return false;
           break;
         }
-        if (next !== (object ? CLOSE_OBJECT : CLOSE_ARRAY)) return this.unexpected(object ? ", or }" : ", or ]");
+        if (next !== (object ? CLOSE_OBJECT : CLOSE_ARRAY)) return this.#unexpected(object ? ", or }" : ", or ]");
         isObject.pop();
-        this.at++;
+        this.#at++;
       }
     }
   }
 
   /** Skips blanks and gives the code unit there; NaN at the end. */
-  private blanks(): number {
+  #blanks(): number {
     for (;;) {
-      const unit = this.text.charCodeAt(this.at);
+      const unit = this.#text.charCodeAt(this.#at);
       if (unit !== 0x20 && unit !== 0x0a && unit !== 0x0d && unit !== 0x09) return unit;
-      this.at++;
+      this.#at++;
     }
   }
 
-  private scalar(start: number): boolean {
+  #scalar(start: number): boolean {
     switch (start) {
       case QUOTE:
-        return this.string();
+        return this.#string();
       case 0x74:
-        return this.literal("true");
+        return this.#literal("true");
       case 0x66:
-        return this.literal("false");
+        return this.#literal("false");
       case 0x6e:
-        return this.literal("null");
+        return this.#literal("null");
       default:
-        return start === MINUS || isDigit(start) ? this.number() : this.unexpected("a value");
+        return start === MINUS || isDigit(start) ? this.#number() : this.#unexpected("a value");
     }
   }
 
-  private literal(word: string): boolean {
-    if (!this.text.startsWith(word, this.at)) return this.unexpected("a value");
-    this.at += word.length;
+  #literal(word: string): boolean {
+    if (!this.#text.startsWith(word, this.#at)) return this.#unexpected("a value");
+    this.#at += word.length;
     return true;
   }
 
   /** A name and its colon. */
-  private memberName(depth: number): boolean {
-    if (this.blanks() !== QUOTE) return this.unexpected("a member name in double quotes");
-    const start = this.at;
-    if (!this.string()) return false;
+  #memberName(depth: number): boolean {
+    if (this.#blanks() !== QUOTE) return this.#unexpected("a member name in double quotes");
+    const start = this.#at;
+    if (!this.#string()) return false;
     this.members++;
-    if (this.compareNames && !this.newName(depth, start)) return false;
-    if (this.blanks() !== COLON) return this.unexpected(":");
-    this.at++;
+    if (this.#compareNames && !this.#newName(depth, start)) return false;
+    if (this.#blanks() !== COLON) return this.#unexpected(":");
+    this.#at++;
     return true;
   }
 
-  private newName(depth: number, start: number): boolean {
-    const names = this.names[depth];
-    const name = JSON.parse(this.text.slice(start, this.at)) as string;
+  #newName(depth: number, start: number): boolean {
+    const names = this.#names[depth];
+    const name = JSON.parse(this.#text.slice(start, this.#at)) as string;
     if (names === undefined || !names.has(name)) {
       names?.add(name);
       return true;
     }
     const quoted = name.length <= MAX_QUOTED_NAME ? ` ${JSON.stringify(name)}` : "";
-    return this.refuse(`the member name${quoted} at offset ${start} is already in its object; send it once`);
+    return this.#refuse(`the member name${quoted} at offset ${start} is already in its object; send it once`);
   }
 
-  private string(): boolean {
-    const text = this.text;
-    let i = this.at + 1;
+  #string(): boolean {
+    const text = this.#text;
+    let i = this.#at + 1;
     for (;;) {
       const unit = text.charCodeAt(i);
       if (unit === QUOTE) {
-        this.at = i + 1;
+        this.#at = i + 1;
         return true;
       }
       if (unit === BACKSLASH) {
-        const end = this.escape(i);
+        const end = this.#escape(i);
         if (end === 0) return false;
         i = end;
       } else if (unit >= 0xd800 && unit <= 0xdfff) {
         if (unit > 0xdbff || !isLowSurrogate(text.charCodeAt(i + 1))) {
-          this.loneSurrogate(i);
+          this.#loneSurrogate(i);
           return false;
         }
         i += 2;
@@ -243,98 +243,98 @@ class Scan {
         i++;
       } else {
         // A control character, or NaN: past the end.
-        this.at = i;
-        this.unexpected(i < text.length ? "an escape such as \\n or \\u0000 in place of a control character" : 'the closing "');
+        this.#at = i;
+        this.#unexpected(i < text.length ? "an escape such as \\n or \\u0000 in place of a control character" : 'the closing "');
         return false;
       }
     }
   }
 
   /** The offset after the escape at `i`, both halves of a pair taken together; 0 when it is malformed. */
-  private escape(i: number): number {
-    const kind = this.text.charCodeAt(i + 1);
+  #escape(i: number): number {
+    const kind = this.#text.charCodeAt(i + 1);
     if (kind !== 0x75) {
       if (isShortEscape(kind)) return i + 2;
-      this.at = i;
-      this.unexpected("a JSON escape");
+      this.#at = i;
+      this.#unexpected("a JSON escape");
       return 0;
     }
-    const unit = this.hexUnit(i + 2);
+    const unit = this.#hexUnit(i + 2);
     if (unit < 0) {
-      this.at = i;
-      this.unexpected("\\u and four hexadecimal digits");
+      this.#at = i;
+      this.#unexpected("\\u and four hexadecimal digits");
       return 0;
     }
     if (unit < 0xd800 || unit > 0xdfff) return i + 6;
-    const paired = unit <= 0xdbff && this.text.startsWith("\\u", i + 6) && isLowSurrogate(this.hexUnit(i + 8));
+    const paired = unit <= 0xdbff && this.#text.startsWith("\\u", i + 6) && isLowSurrogate(this.#hexUnit(i + 8));
     if (paired) return i + 12;
-    this.loneSurrogate(i);
+    this.#loneSurrogate(i);
     return 0;
   }
 
-  private hexUnit(i: number): number {
+  #hexUnit(i: number): number {
     let unit = 0;
     for (let k = i; k < i + 4; k++) {
-      const digit = hexDigit(this.text.charCodeAt(k));
+      const digit = hexDigit(this.#text.charCodeAt(k));
       if (digit < 0) return -1;
       unit = unit * 16 + digit;
     }
     return unit;
   }
 
-  private number(): boolean {
-    const start = this.at;
-    if (this.text.charCodeAt(this.at) === MINUS) this.at++;
-    const digitsFrom = this.at;
-    if (!this.digits()) return this.unexpected("a digit");
-    if (this.text.charCodeAt(digitsFrom) === 0x30 && this.at > digitsFrom + 1) {
-      this.at = digitsFrom;
-      return this.unexpected("a number without leading zeros");
+  #number(): boolean {
+    const start = this.#at;
+    if (this.#text.charCodeAt(this.#at) === MINUS) this.#at++;
+    const digitsFrom = this.#at;
+    if (!this.#digits()) return this.#unexpected("a digit");
+    if (this.#text.charCodeAt(digitsFrom) === 0x30 && this.#at > digitsFrom + 1) {
+      this.#at = digitsFrom;
+      return this.#unexpected("a number without leading zeros");
     }
-    const integerDigits = this.at - digitsFrom;
+    const integerDigits = this.#at - digitsFrom;
     let integer = true;
     let exponent = false;
-    if (this.text.charCodeAt(this.at) === POINT) {
+    if (this.#text.charCodeAt(this.#at) === POINT) {
       integer = false;
-      this.at++;
-      if (!this.digits()) return this.unexpected("a digit");
+      this.#at++;
+      if (!this.#digits()) return this.#unexpected("a digit");
     }
-    const mark = this.text.charCodeAt(this.at);
+    const mark = this.#text.charCodeAt(this.#at);
     if (mark === 0x65 || mark === 0x45) {
       integer = false;
       exponent = true;
-      this.at++;
-      const sign = this.text.charCodeAt(this.at);
-      if (sign === MINUS || sign === 0x2b) this.at++;
-      if (!this.digits()) return this.unexpected("a digit");
+      this.#at++;
+      const sign = this.#text.charCodeAt(this.#at);
+      if (sign === MINUS || sign === 0x2b) this.#at++;
+      if (!this.#digits()) return this.#unexpected("a digit");
     }
     if (integer) {
       if (integerDigits <= SAFE_DIGITS) return true;
       // Rounding cannot hide an excess: 2^53 is itself a double, so everything above rounds to 2^53 or more.
-      if (Math.abs(Number(this.text.slice(start, this.at))) <= Number.MAX_SAFE_INTEGER) return true;
-      return this.refuse(`the integer at offset ${start} is beyond ±(2^53−1); send it as a string`);
+      if (Math.abs(Number(this.#text.slice(start, this.#at))) <= Number.MAX_SAFE_INTEGER) return true;
+      return this.#refuse(`the integer at offset ${start} is beyond ±(2^53−1); send it as a string`);
     }
-    if (!exponent && this.at - start < SAFE_NUMBER_LENGTH) return true;
-    if (Number.isFinite(Number(this.text.slice(start, this.at)))) return true;
-    return this.refuse(`the number at offset ${start} is larger than a double can hold; send it as a string`);
+    if (!exponent && this.#at - start < SAFE_NUMBER_LENGTH) return true;
+    if (Number.isFinite(Number(this.#text.slice(start, this.#at)))) return true;
+    return this.#refuse(`the number at offset ${start} is larger than a double can hold; send it as a string`);
   }
 
-  private digits(): boolean {
-    const from = this.at;
-    while (isDigit(this.text.charCodeAt(this.at))) this.at++;
-    return this.at > from;
+  #digits(): boolean {
+    const from = this.#at;
+    while (isDigit(this.#text.charCodeAt(this.#at))) this.#at++;
+    return this.#at > from;
   }
 
-  private loneSurrogate(offset: number): void {
-    this.refuse(`half of a surrogate pair stands alone at offset ${offset}; send whole characters`);
+  #loneSurrogate(offset: number): void {
+    this.#refuse(`half of a surrogate pair stands alone at offset ${offset}; send whole characters`);
   }
 
-  private unexpected(expected: string): false {
-    const where = this.at >= this.text.length ? `, where the text ends` : "";
-    return this.refuse(`invalid JSON at offset ${this.at}${where}: expected ${expected}`);
+  #unexpected(expected: string): false {
+    const where = this.#at >= this.#text.length ? `, where the text ends` : "";
+    return this.#refuse(`invalid JSON at offset ${this.#at}${where}: expected ${expected}`);
   }
 
-  private refuse(problem: string): false {
+  #refuse(problem: string): false {
     this.problem = problem;
     return false;
   }

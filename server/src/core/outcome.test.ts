@@ -107,14 +107,21 @@ describe("two outcomes", () => {
     );
   });
 
+  it("say the same when both are one stop, whatever the words of whoever was stopped", () => {
+    for (const status of ["timeout", "cancelled"] as const) {
+      expect(sameOutcome(reported(status), reported(status, { message: "other", retryable: true, detailsJson: "{}" }))).toBe(true);
+      expect(sameOutcome(reported(status), reported(status, { code: "other" }))).toBe(false);
+    }
+    expect(sameOutcome(reported("timeout"), reported("cancelled"))).toBe(false);
+  });
+
   it("differ when anything else does", () => {
     const outcomes = [
       ok("null"),
       ok("{}"),
       ok("[]"),
-      ...STATUSES.flatMap((status) => [
-        reported(status),
-        reported(status, { code: "other" }),
+      ...STATUSES.flatMap((status) => [reported(status), reported(status, { code: "other" })]),
+      ...(["error", "unknown"] as const).flatMap((status) => [
         reported(status, { message: "other" }),
         reported(status, { retryable: true }),
         reported(status, { detailsJson: "{}" }),

@@ -23,7 +23,10 @@ export function ok(valueJson: string): Outcome {
   return create(OutcomeSchema, { status: { case: "ok", value: { valueJson } } });
 }
 
-/** Whether two outcomes say the same; JSON is compared as a value, so that the order of members does not count. */
+/**
+ * Whether two outcomes say the same. JSON is compared as a value, so that the order of members does not count; a
+ * timeout or a cancellation that is only acknowledged by what was stopped says nothing new, whatever its words.
+ */
 export function sameOutcome(left: Outcome, right: Outcome): boolean {
   const a = left.status;
   const b = right.status;
@@ -31,8 +34,9 @@ export function sameOutcome(left: Outcome, right: Outcome): boolean {
   if (a.case === "ok" || b.case === "ok") {
     return a.case === "ok" && b.case === "ok" && sameJson(a.value.valueJson, b.value.valueJson);
   }
+  if (a.case !== b.case) return false;
+  if ((a.case === "timeout" || a.case === "cancelled") && a.value.code === b.value.code) return true;
   return (
-    a.case === b.case &&
     a.value.code === b.value.code &&
     a.value.message === b.value.message &&
     a.value.retryable === b.value.retryable &&

@@ -177,9 +177,11 @@ export class SessionDriver {
   async report(callSequence: number, mine: Ownership, judge: (call: OwnedCall) => Promise<Outcome>, principal: string): Promise<Reported> {
     const call = await this.#withCall(callSequence, mine, (live) => ownedCall(live.state));
     const outcome = await judge(call);
-    const answer = await this.#withCall(callSequence, mine, (live) =>
-      ask((asker) => this.#post(live, { type: "returned", outcome, principal }, asker)),
-    );
+    const answer = await this.#withCall(callSequence, mine, (live) => {
+      // The deadline came first; only its timer is not through yet.
+      if (live.state.phase === "running" && live.deadlineAt <= this.#ports.clock.monotonic()) this.#post(live, { type: "deadline_passed" });
+      return ask((asker) => this.#post(live, { type: "returned", outcome, principal }, asker));
+    });
     assert(answer.type === "reported", "a report is answered by its disposition");
     return answer;
   }
@@ -195,6 +197,11 @@ export class SessionDriver {
     } finally {
       this.#ending = false;
     }
+  }
+
+  /** Refuses every call that is in no record yet: nothing was sent, and the caller's repeat starts it elsewhere or later. */
+  refuseWaiting(refusal: Refusal): void {
+    for (const live of [...this.#byId.values()]) if (live.state.phase === "absent") this.#drop(live, refusal);
   }
 
   /** After a restart: takes up a call that has no ending. */
@@ -229,20 +236,25 @@ export class SessionDriver {
     live.lookup = looking.then(lookedUp, lookedUp);
     const row = await looking;
     live.lookup = undefined;
+    if (!this.#arrives(live)) return;
     if (row !== undefined) return this.#answerRecorded(live, row, request);
 
     const { clock } = this.#ports;
     live.disarm = clock.after(live.deadlineAt - clock.monotonic(), () => this.#giveUp(live, deadlinePassed()));
     const placement = this.catalogue.find(request.name, request.environment);
     const failure = await judge(placement);
-    // Given up while it was judged.
-    if (live.state.phase !== "absent") return;
+    if (!this.#arrives(live)) return;
     if (failure !== undefined) {
       disarm(live);
       return this.#post(live, { type: "refused", request, failure });
     }
     assert(placement !== undefined, "a call without a placement is refused");
     this.#wait(live, placement);
+  }
+
+  /** False once the call was given up or refused while something was waited for. */
+  #arrives(live: LiveCall): boolean {
+    return live.state.phase === "absent" && this.#byId.get(live.callId) === live;
   }
 
   #answerRecorded(live: LiveCall, row: CallRow, request: CallRequest): void {
@@ -261,7 +273,7 @@ export class SessionDriver {
       placement,
       definitionSha256: request.definitionSha256,
       grant: (receiver) => {
-        if (live.state.phase !== "absent") return;
+        if (!this.#arrives(live)) return;
         live.waiting = undefined;
         disarm(live);
         this.#post(live, requested(request, receiver));
@@ -274,7 +286,7 @@ export class SessionDriver {
   }
 
   #giveUp(live: LiveCall, outcome: Outcome): void {
-    if (live.state.phase !== "absent" || live.lookup !== undefined) return;
+    if (!this.#arrives(live) || live.lookup !== undefined) return;
     stopWaiting(live);
     this.#post(live, { type: "given_up", request: requestOf(live), outcome });
   }
@@ -471,24 +483,25 @@ export class SessionDriver {
    * Hands `use` the call of that sequence, in the same step in which it was found, so that two who ask at once
    * meet the same call. @throws Refusal `call_not_found`, also for somebody else's call
    */
-  async #withCall<T>(callSequence: number, mine: Ownership, use: (live: LiveCall) => T): Promise<Awaited<T>> {
-    for (;;) {
-      const { released } = this.#steps;
-      const known = this.#bySequence.get(callSequence);
-      if (known !== undefined) {
-        if (!mine(ownedCall(known.state))) throw callNotFound(this.sessionId, { callSequence });
-        return await use(known);
-      }
-      const row = await this.#ports.journal.findCall(this.sessionId, { callSequence });
-      if (released !== this.#steps.released || this.#bySequence.has(callSequence)) continue;
-      if (row === undefined || !mine(row)) throw callNotFound(this.sessionId, { callSequence });
-      const live = liveCall({ callId: row.started.callId, state: stateOf(row), request: undefined, deadlineAt: 0 });
-      assert(live.state.phase === "ended", "a running call is in memory");
-      this.#bySequence.set(callSequence, live);
-      const used = use(live);
-      this.#forgetWhenDone(live);
-      return await used;
-    }
+  #withCall<T>(callSequence: number, mine: Ownership, use: (live: LiveCall) => T): T | Promise<Awaited<T>> {
+    const known = this.#bySequence.get(callSequence);
+    if (known === undefined) return this.#withRecordedCall(callSequence, mine, use);
+    if (!mine(ownedCall(known.state))) throw callNotFound(this.sessionId, { callSequence });
+    return use(known);
+  }
+
+  async #withRecordedCall<T>(callSequence: number, mine: Ownership, use: (live: LiveCall) => T): Promise<Awaited<T>> {
+    const { released } = this.#steps;
+    const row = await this.#ports.journal.findCall(this.sessionId, { callSequence });
+    // Something became durable meanwhile, or somebody else was faster: look again.
+    if (released !== this.#steps.released || this.#bySequence.has(callSequence)) return await this.#withCall(callSequence, mine, use);
+    if (row === undefined || !mine(row)) throw callNotFound(this.sessionId, { callSequence });
+    const live = liveCall({ callId: row.started.callId, state: stateOf(row), request: undefined, deadlineAt: 0 });
+    assert(live.state.phase === "ended", "a running call is in memory");
+    this.#bySequence.set(callSequence, live);
+    const used = use(live);
+    this.#forgetWhenDone(live);
+    return await used;
   }
 
   /** An ended session starts nothing, and still says how its calls ended. */

@@ -210,9 +210,10 @@ export class Sessions {
     return rows.length;
   }
 
-  /** No new calls and sessions from now on. */
+  /** No new calls and sessions from now on; what only waits is refused, since nothing was sent. */
   drain(): void {
     this.#draining = true;
+    for (const { loaded } of this.#drivers.values()) loaded?.refuseWaiting(draining());
   }
 
   get openCalls(): number {
@@ -262,7 +263,7 @@ export class Sessions {
     const entry = held;
     entry.users++;
     try {
-      entry.loaded = await entry.driver;
+      entry.loaded ??= await entry.driver;
       return await use(entry.loaded);
     } catch (error) {
       if (entry.loaded === undefined && this.#drivers.get(sessionId) === entry) this.#drivers.delete(sessionId);
@@ -275,12 +276,12 @@ export class Sessions {
 
   /** Drops the sessions longest unused beyond the limit; one with an open call stays. */
   #makeRoom(justUsed: string): void {
+    if (this.#drivers.size <= LIMITS.idleSessions) return;
     const entry = this.#drivers.get(justUsed);
     if (entry !== undefined) {
       this.#drivers.delete(justUsed);
       this.#drivers.set(justUsed, entry);
     }
-    if (this.#drivers.size <= LIMITS.idleSessions) return;
     for (const [sessionId, { loaded, users }] of this.#drivers) {
       if (this.#drivers.size <= LIMITS.idleSessions) return;
       if (users === 0 && loaded?.idle === true) this.#drivers.delete(sessionId);

@@ -27,7 +27,10 @@ describe("an attach", () => {
     await using brain = await BrainInProcess.start();
     const host = await brain.registerHost();
     const list = Array.from({ length: LIMITS.heldCallsPerAttach + 1 }, (_, index) => ({ sessionId: "s", callSequence: index + 1 }));
-    const servedTools = Array.from({ length: LIMITS.servedToolsPerAttach + 1 }, (_, index) => ({ environment: "local", name: `tool-${index}` }));
+    const servedTools = Array.from({ length: LIMITS.servedToolsPerAttach + 1 }, (_, index) => ({
+      environment: "local",
+      name: `tool-${index}`,
+    }));
     await expect(host.instance("").attach()).rejects.toMatchObject({ reason: "invalid_argument" });
     await expect(host.instance().attach({ list })).rejects.toMatchObject({ reason: "invalid_argument" });
     await expect(host.instance().attach({ servedTools })).rejects.toMatchObject({ reason: "invalid_argument" });
@@ -41,7 +44,10 @@ describe("an attach", () => {
     const session = await brain.createSession(host);
     const call = await brain.call(session);
     for (const generation of [3, 4]) {
-      await expect(one.attachBeside({ generation, list: [] })).rejects.toMatchObject({ reason: "attach_superseded", metadata: { generation: "4" } });
+      await expect(one.attachBeside({ generation, list: [] })).rejects.toMatchObject({
+        reason: "attach_superseded",
+        metadata: { generation: "4" },
+      });
     }
     await brain.virtual.settle();
     expect(call.answered).toBeUndefined();
@@ -288,5 +294,28 @@ describe("the list of a heartbeat", () => {
     await using brain = await BrainInProcess.start();
     const host = await brain.registerHost();
     expect(() => host.instance().heartbeat()).toThrow(expect.objectContaining({ reason: "instance_not_attached" }));
+  });
+});
+
+describe("a host", () => {
+  it("is deleted only when no instance of it is attached and none of its calls is open", async () => {
+    await using brain = await BrainInProcess.start({ config: { toolTimeoutMs: 20_000 } });
+    const host = await brain.registerHost();
+    const one = await host.attached();
+    const session = await brain.createSession(host);
+    const inUse = { reason: "host_in_use" };
+    await expect(brain.brain.hosts.delete(host.hostId)).rejects.toMatchObject(inUse);
+    await brain.call(session);
+    const run = await one.runTool();
+    await brain.crash();
+    await expect(brain.brain.hosts.delete(host.hostId)).rejects.toMatchObject(inUse);
+    const two = await host.attached({ list: [run] });
+    await one.detach({ list: [run] });
+    two.drop();
+    await expect(brain.brain.hosts.delete(host.hostId)).rejects.toMatchObject(inUse);
+    await two.report(run, ok("1"));
+    await two.detach();
+    await brain.brain.hosts.delete(host.hostId);
+    await expect(brain.brain.hosts.get(host.hostId)).rejects.toMatchObject({ reason: "host_not_found" });
   });
 });

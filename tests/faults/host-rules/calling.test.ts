@@ -97,7 +97,12 @@ describe("calling a Tool", () => {
       await brain.call(session, { inputJson: "{}" }),
       await brain.call(session, { inputJson: "{" }),
     ];
-    expect(calls.map(outcomeOf)).toEqual(["error placement_not_found", "error placement_not_found", "error invalid_input", "error invalid_input"]);
+    expect(calls.map(outcomeOf)).toEqual([
+      "error placement_not_found",
+      "error placement_not_found",
+      "error invalid_input",
+      "error invalid_input",
+    ]);
     expect(one.runTools).toEqual([]);
     const records = await brain.records(session);
     for (const { entry } of records.slice(1)) expect(entry).not.toHaveProperty("value.receiver");
@@ -122,7 +127,10 @@ describe("cancelling a call", () => {
     await brain.virtual.settle();
     expect(brain.journal.flushCount).toBe(flushes + 1);
     expect(outcomeOf(call)).toBe("cancelled cancel_requested");
-    expect((await brain.records(session))[2]?.entry).toMatchObject({ case: "toolCallCancelRequested", value: { reason: "enough", principal: "api" } });
+    expect((await brain.records(session))[2]?.entry).toMatchObject({
+      case: "toolCallCancelRequested",
+      value: { reason: "enough", principal: "api" },
+    });
     expect(one.cancels).toHaveLength(1);
   });
 
@@ -227,7 +235,14 @@ describe("a request", () => {
     const sessionId = await brain.createSession(host);
     const from = { principal: "api", traceparent: "" };
     for (const more of [{ callId: "" }, { name: "" }, { environment: "../x" }]) {
-      const request = create(CallToolRequestSchema, { sessionId, callId: "c", name: "lookup", environment: "local", inputJson: "{}", ...more });
+      const request = create(CallToolRequestSchema, {
+        sessionId,
+        callId: "c",
+        name: "lookup",
+        environment: "local",
+        inputJson: "{}",
+        ...more,
+      });
       await expect(brain.brain.sessions.callTool(request, from)).rejects.toMatchObject({ reason: "invalid_argument" });
     }
     expect(await brain.kinds(sessionId)).toEqual(["sessionCreated"]);

@@ -181,7 +181,14 @@ describe("a call that waits for a slot", () => {
     const host = await brain.registerHost();
     const one = await host.attached({ maxConcurrentCalls: 1 });
     const [left, right] = [await brain.createSession(host), await brain.createSession(host)];
-    for (const [session, callId] of [[left, "a"], [right, "b"], [left, "c"], [left, "d"], [right, "e"]] as const) await brain.call(session, { callId });
+    for (const [session, callId] of [
+      [left, "a"],
+      [right, "b"],
+      [left, "c"],
+      [left, "d"],
+      [right, "e"],
+    ] as const)
+      await brain.call(session, { callId });
     const order: string[] = [];
     for (let call = 0; call < 5; call++) {
       const run = await one.runTool();

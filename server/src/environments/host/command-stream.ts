@@ -1,5 +1,5 @@
-import { create, toBinary } from "@bufbuild/protobuf";
 import { type AttachResponse, AttachResponseSchema, type Command, CommandSchema } from "@aexhq/brain-proto";
+import { create, toBinary } from "@bufbuild/protobuf";
 import { LIMITS } from "../../config.js";
 import { assert } from "../../core/assert.js";
 import { Refusal } from "../../core/refusal.js";

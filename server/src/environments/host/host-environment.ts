@@ -9,8 +9,7 @@
  *    heartbeat ends nothing; a missing list concludes nothing.
  * 4. Slots in use are the open calls whose record names the instance; nothing is counted beside them.
  */
-import { create } from "@bufbuild/protobuf";
-import { durationFromMs } from "@bufbuild/protobuf/wkt";
+
 import {
   AttachedSchema,
   type CallReference,
@@ -18,11 +17,13 @@ import {
   CancelCallSchema,
   type CancelCause,
   DrainSchema,
-  type HeldCalls,
   HeartbeatSchema,
+  type HeldCalls,
   type HostAttachment,
   RunToolSchema,
 } from "@aexhq/brain-proto";
+import { create } from "@bufbuild/protobuf";
+import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { type Config, LIMITS } from "../../config.js";
 import { assert } from "../../core/assert.js";
 import type { Placement } from "../../core/catalogue.js";
@@ -60,6 +61,7 @@ export class HostEnvironment implements EnvironmentPort {
   /** Also of calls that have just been closed: `stop` comes after the ending. */
   readonly #calls = new WeakMap<OpenCall, HostCall>();
   #draining = false;
+  #closed = false;
 
   constructor(ports: HostEnvironmentPorts) {
     this.#ports = ports;
@@ -148,11 +150,17 @@ export class HostEnvironment implements EnvironmentPort {
   /** Attaches an instance; the stream begins with `Attached`. The host is known to exist. @throws Refusal */
   attach(hostId: string, attachment: HostAttachment, answers?: number): CommandStream {
     checkAttachment(attachment);
-    if (this.#draining) throw new Refusal("server_draining", "the server is about to stop; attach again later");
     const { instanceId, heldCalls } = attachment;
     const host = this.#host(hostId);
+    // One that is known may have lost its stream at this moment and still has outcomes to report.
+    if (this.#closed || (this.#draining && !host.instances.has(instanceId))) {
+      throw new Refusal("server_draining", "the server is about to stop; attach again later");
+    }
     if (host.detached.has(instanceId)) {
-      throw new Refusal("instance_detached", `instance ${instanceId} of host ${hostId} has detached for good; start a new one with a new instance_id`);
+      throw new Refusal(
+        "instance_detached",
+        `instance ${instanceId} of host ${hostId} has detached for good; start a new one with a new instance_id`,
+      );
     }
     const seen = host.instances.get(instanceId)?.generation ?? highestGeneration(this.#naming(host, instanceId));
     const numbered = attachment.generation !== 0;
@@ -169,7 +177,10 @@ export class HostEnvironment implements EnvironmentPort {
     instance.generation = generation;
     instance.served = servedBy(attachment);
     instance.servedTools = attachment.servedTools;
-    instance.concurrency = Math.min(attachment.maxConcurrentCalls || this.#ports.config.hostConcurrency, this.#ports.config.hostConcurrency);
+    instance.concurrency = Math.min(
+      attachment.maxConcurrentCalls || this.#ports.config.hostConcurrency,
+      this.#ports.config.hostConcurrency,
+    );
     const stream = new CommandStream((gone) => this.#streamGone(host, instance, gone));
     instance.stream = stream;
     instance.heard();
@@ -177,6 +188,7 @@ export class HostEnvironment implements EnvironmentPort {
     const ended = heldCalls === undefined ? [] : this.#list(host, instance, heldCalls);
     this.#greet(stream, generation, ended, answers);
     if (numbered && heldCalls !== undefined) this.#endUndelivered(instance, heldCalls, generation - 1);
+    if (this.#draining) stream.command({ case: "drain", value: create(DrainSchema) });
     this.#beat(stream);
     host.waiting.attachmentsChanged();
     host.waiting.wake();
@@ -224,7 +236,10 @@ export class HostEnvironment implements EnvironmentPort {
     instance.stream?.withdraw();
     // Without a list nothing more is promised: its calls only lose this holder.
     if (heldCalls !== undefined) this.#endUndelivered(instance, heldCalls, generation === 0 ? instance.generation : generation);
-    this.#remove(instance, `instance ${instanceId} of host ${hostId} detached before it reported an outcome; the Tool may have run, wholly or in part`);
+    this.#remove(
+      instance,
+      `instance ${instanceId} of host ${hostId} detached before it reported an outcome; the Tool may have run, wholly or in part`,
+    );
   }
 
   /** Full graces from now on: Brain has just begun to listen after a restart. */
@@ -242,7 +257,7 @@ export class HostEnvironment implements EnvironmentPort {
 
   /** Closes every stream; calls stay open over the restart. */
   close(): void {
-    this.#draining = true;
+    this.#closed = true;
     for (const host of this.#hosts.values()) {
       for (const instance of host.instances.values()) {
         instance.forget();
@@ -279,7 +294,10 @@ export class HostEnvironment implements EnvironmentPort {
         gone: (gone) => {
           // What it has not read is known not to have run; the rest is lost.
           gone.stream?.close();
-          this.#remove(gone, `nothing was heard of instance ${instanceId} of host ${host.hostId} for ${times.graceMs} ms; the Tool may have run, wholly or in part`);
+          this.#remove(
+            gone,
+            `nothing was heard of instance ${instanceId} of host ${host.hostId} for ${times.graceMs} ms; the Tool may have run, wholly or in part`,
+          );
         },
       });
       const naming = this.#naming(host, instanceId);
@@ -363,7 +381,8 @@ export class HostEnvironment implements EnvironmentPort {
 
   #beat(stream: CommandStream): void {
     const again = (): void => {
-      if (stream.command({ case: "heartbeat", value: create(HeartbeatSchema) })) this.#ports.clock.after(this.#ports.config.heartbeatMs, again);
+      if (stream.command({ case: "heartbeat", value: create(HeartbeatSchema) }))
+        this.#ports.clock.after(this.#ports.config.heartbeatMs, again);
     };
     this.#ports.clock.after(this.#ports.config.heartbeatMs, again);
   }
@@ -400,7 +419,10 @@ function checkAttachment(attachment: HostAttachment): void {
   checkKey("attachment.instance_id", attachment.instanceId);
   checkHeld(attachment.heldCalls);
   if (attachment.servedTools.length > LIMITS.servedToolsPerAttach) {
-    throw invalidArgument("attachment.served_tools", `has ${attachment.servedTools.length} entries; at most ${LIMITS.servedToolsPerAttach} are allowed`);
+    throw invalidArgument(
+      "attachment.served_tools",
+      `has ${attachment.servedTools.length} entries; at most ${LIMITS.servedToolsPerAttach} are allowed`,
+    );
   }
 }
 

@@ -46,10 +46,14 @@ export class WaitingList {
     // Whoever came first is served first: a newcomer overtakes nobody who could take the same slot.
     if (this.#wakeDue) this.wake();
     const instance = this.#reservable(call);
-    if (instance !== undefined) return grant(call, instance);
+    if (instance !== undefined) {
+      grant(call, instance);
+      return;
+    }
     if (this.#waiters.size >= this.#limits.waitingPerHost) {
       const message = `${this.#waiters.size} calls wait for host ${this.#hostId} already; attach more instances or call less at once`;
-      return call.giveUp(failure("host_overloaded", message, { retryable: true }));
+      call.giveUp(failure("host_overloaded", message, { retryable: true }));
+      return;
     }
     const waiter: Waiter = { call, disarm: undefined };
     this.#waiters.set(call, waiter);

@@ -25,7 +25,7 @@ export class Judge {
   }
 
   /** @throws Refusal `invalid_schema` or `schema_too_costly`, naming the Tool and the path. */
-  async checkSchemas(catalogue: Catalogue): Promise<void> {
+  async checkSchemas(catalogue: Catalogue, sessionId: string): Promise<void> {
     const checked = new Set<string>();
     for (const placement of catalogue.placements) {
       const { name } = placement.definition;
@@ -36,7 +36,7 @@ export class Judge {
       ] as const) {
         if (schema === undefined || checked.has(schema.sha256)) continue;
         checked.add(schema.sha256);
-        const problem = await this.#validator.check(schema);
+        const problem = await this.#validator.check(schema, sessionId);
         if (problem === undefined) continue;
         const path = shorten(problem.path);
         const where = path === "" ? "its root" : path;
@@ -74,18 +74,22 @@ export class Judge {
       return failure("placement_not_found", `Tool ${name} is not placed in Environment ${environment}; ${declared}`);
     }
     if (input.problem !== undefined) return failure("invalid_input", `the input of Tool ${name} cannot be used: ${input.problem}`);
-    const verdict = await this.#validator.validate(this.#digests(placement).input, input.text);
+    const verdict = await this.#validator.validate(this.#digests(placement).input, input.text, request.sessionId);
     return failureOf(verdict, "invalid_input", `the input of Tool ${name} does not match its schema`, name);
   }
 
   /** The outcome in the form that is recorded. @throws Refusal `invalid_argument` for a failure that breaks its limits. */
-  async outcome(catalogue: Catalogue, started: ToolCallStarted, reported: Outcome | undefined): Promise<Outcome> {
+  async outcome(
+    { sessionId, catalogue }: { readonly sessionId: string; readonly catalogue: Catalogue },
+    started: ToolCallStarted,
+    reported: Outcome | undefined,
+  ): Promise<Outcome> {
     const outcome = acceptOutcome(reported, started.name);
     if (outcome.status.case !== "ok") return outcome;
     const placement = catalogue.find(started.name, started.environment);
     const output = placement === undefined ? undefined : this.#digests(placement).output;
     if (output === undefined) return outcome;
-    const verdict = await this.#validator.validate(output, outcome.status.value.valueJson);
+    const verdict = await this.#validator.validate(output, outcome.status.value.valueJson, sessionId);
     const invalid = failureOf(verdict, "invalid_output", `the output of Tool ${started.name} does not match its schema`, started.name);
     return invalid === undefined ? outcome : failed("error", invalid);
   }

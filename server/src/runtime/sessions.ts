@@ -106,7 +106,7 @@ export class Sessions {
     });
     const earlier = requestId === "" ? undefined : await this.#ports.journal.findSessionByRequestId(requestId);
     if (earlier !== undefined) return this.#sameSession(earlier, session, requestId);
-    await this.#judge.checkSchemas(catalogue);
+    await this.#judge.checkSchemas(catalogue, session.sessionId);
     for (const placement of catalogue.placements) {
       const kind = placement.environment.kind.case;
       if (kind !== undefined) await this.#ports.environments[kind]?.admit(placement);
@@ -197,7 +197,7 @@ export class Sessions {
 
   report(sessionId: string, callSequence: number, mine: Ownership, outcome: Outcome | undefined, principal: string): Promise<Reported> {
     return this.#useOwned(sessionId, callSequence, (driver) =>
-      driver.report(callSequence, mine, ({ started }) => this.#judge.outcome(driver.catalogue, started, outcome), principal),
+      driver.report(callSequence, mine, ({ started }) => this.#judge.outcome(driver, started, outcome), principal),
     );
   }
 

@@ -79,15 +79,15 @@ export class MeterRunOut extends Error {}
 
 /** Bounds the work of linear patterns in one judgement. */
 export class Meter {
-  private left = 0;
+  #left = 0;
 
   reset(work: number): void {
-    this.left = work;
+    this.#left = work;
   }
 
   spend(work: number): void {
-    this.left -= work;
-    if (this.left < 0) throw new MeterRunOut("the patterns of the schema take too much work for this value");
+    this.#left -= work;
+    if (this.#left < 0) throw new MeterRunOut("the patterns of the schema take too much work for this value");
   }
 }
 

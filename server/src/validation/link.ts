@@ -80,61 +80,61 @@ function judgeByMetaSchema(dialect: Dialect, schema: unknown, path: string): voi
 const NO_BASE = "schema://root/";
 
 class Linker {
-  private readonly dialect: Dialect;
-  private readonly rootNode: SchemaObject;
-  private readonly found = new Map<SchemaObject, SubSchema>();
+  readonly #dialect: Dialect;
+  readonly #rootNode: SchemaObject;
+  readonly #found = new Map<SchemaObject, SubSchema>();
   /** Base URI in force inside each sub-schema. */
-  private readonly bases = new Map<SubSchema, string>();
+  readonly #bases = new Map<SubSchema, string>();
   /** Resources by their URI without fragment. */
-  private readonly resources = new Map<string, SchemaObject>();
+  readonly #resources = new Map<string, SchemaObject>();
   /** By URI with fragment; `undefined` marks one given twice. */
-  private readonly anchors = new Map<string, SchemaObject>();
-  private readonly dynamicAnchors = new Map<string, SchemaObject[]>();
-  private readonly definitions = new Map<SchemaObject | boolean, string>();
+  readonly #anchors = new Map<string, SchemaObject>();
+  readonly #dynamicAnchors = new Map<string, SchemaObject[]>();
+  readonly #definitions = new Map<SchemaObject | boolean, string>();
 
   constructor(dialect: Dialect, root: SchemaObject) {
-    this.dialect = dialect;
-    this.rootNode = root;
+    this.#dialect = dialect;
+    this.#rootNode = root;
   }
 
   link(): Linked {
-    this.resources.set(NO_BASE, this.rootNode);
-    this.visit(this.rootNode, "", NO_BASE);
+    this.#resources.set(NO_BASE, this.#rootNode);
+    this.#visit(this.#rootNode, "", NO_BASE);
     // Resolving may find further sub-schemas, in places no keyword leads to; the map grows while it is walked.
     const references = new Map<SubSchema, SchemaObject | boolean>();
-    for (const sub of this.found.values()) {
-      const target = this.resolve(sub);
+    for (const sub of this.#found.values()) {
+      const target = this.#resolve(sub);
       if (target !== undefined) references.set(sub, target);
     }
-    for (const [sub, target] of references) this.refer(sub, target);
-    for (const sub of this.found.values()) this.clean(sub);
-    if (this.definitions.size > 0) {
-      this.rootNode["$defs"] = Object.fromEntries([...this.definitions].map(([node, name]) => [name, node]));
+    for (const [sub, target] of references) this.#refer(sub, target);
+    for (const sub of this.#found.values()) this.#clean(sub);
+    if (this.#definitions.size > 0) {
+      this.#rootNode["$defs"] = Object.fromEntries([...this.#definitions].map(([node, name]) => [name, node]));
     }
-    const subSchemas = [...this.found.values()];
+    const subSchemas = [...this.#found.values()];
     const loop = inPlaceLoop(subSchemas);
     if (loop !== undefined) {
       throw new Unusable(loop.path, "the schema refers back to itself without going into the value; break the loop");
     }
-    return { dialect: this.dialect, schema: this.rootNode, root: subSchemas[0], subSchemas };
+    return { dialect: this.#dialect, schema: this.#rootNode, root: subSchemas[0], subSchemas };
   }
 
   /** Records a schema and all that its keywords hold. */
-  private visit(start: SchemaObject, startPath: string, startBase: string): void {
+  #visit(start: SchemaObject, startPath: string, startBase: string): void {
     const open: [SchemaObject, string, string, SubSchema | undefined, boolean][] = [[start, startPath, startBase, undefined, false]];
     for (let next = open.pop(); next !== undefined; next = open.pop()) {
       const [node, path, outerBase, parent, inPlace] = next;
-      const known = this.found.get(node);
+      const known = this.#found.get(node);
       const sub = known ?? { path, node, applies: [] };
       parent?.applies.push({ to: sub, inPlace });
       if (known !== undefined) continue;
-      this.found.set(node, sub);
+      this.#found.set(node, sub);
       checkPatterns(node, path);
-      const base = this.identify(node, path, outerBase);
-      this.bases.set(sub, base);
+      const base = this.#identify(node, path, outerBase);
+      this.#bases.set(sub, base);
       const children: typeof open = [];
       for (const [name, value] of Object.entries(node)) {
-        const keyword = this.dialect.keywords.get(name);
+        const keyword = this.#dialect.keywords.get(name);
         if (keyword === undefined || keyword.holds === "none") continue;
         for (const [childPath, child] of held(keyword, value, `${path}/${escaped(name)}`)) {
           const definition = name === "$defs" || name === "definitions";
@@ -147,55 +147,55 @@ class Linker {
   }
 
   /** Notes what the node calls itself and gives the base URI inside it. */
-  private identify(node: SchemaObject, path: string, outerBase: string): string {
+  #identify(node: SchemaObject, path: string, outerBase: string): string {
     let base = outerBase;
     const $schema = own(node, "$schema");
-    if ($schema !== undefined && dialectOf($schema) !== this.dialect) {
-      throw new Unusable(`${path}/$schema`, `one schema has one dialect, and this one began as ${this.dialect.name}`);
+    if ($schema !== undefined && dialectOf($schema) !== this.#dialect) {
+      throw new Unusable(`${path}/$schema`, `one schema has one dialect, and this one began as ${this.#dialect.name}`);
     }
     const $id = own(node, "$id");
-    if (typeof $id === "string" && !(this.dialect.refStandsAlone && own(node, "$ref") !== undefined)) {
+    if (typeof $id === "string" && !(this.#dialect.refStandsAlone && own(node, "$ref") !== undefined)) {
       const uri = resolveUri($id, outerBase);
       if (uri === undefined) throw new Unusable(`${path}/$id`, "the $id is not a URI reference");
       const [resource, fragment] = splitUri(uri);
-      if (this.dialect.refStandsAlone && fragment !== "") this.anchor(uri, node, `${path}/$id`);
+      if (this.#dialect.refStandsAlone && fragment !== "") this.#anchor(uri, node, `${path}/$id`);
       if (resource !== splitUri(outerBase)[0]) {
         base = resource;
-        const holder = this.resources.get(resource);
+        const holder = this.#resources.get(resource);
         if (holder !== undefined && holder !== node) throw new Unusable(`${path}/$id`, "another schema has this $id");
-        this.resources.set(resource, node);
+        this.#resources.set(resource, node);
       }
     }
-    if (this.dialect.refStandsAlone) return base;
+    if (this.#dialect.refStandsAlone) return base;
     const $anchor = own(node, "$anchor");
-    if (typeof $anchor === "string") this.anchor(`${base}#${$anchor}`, node, `${path}/$anchor`);
+    if (typeof $anchor === "string") this.#anchor(`${base}#${$anchor}`, node, `${path}/$anchor`);
     const $dynamicAnchor = own(node, "$dynamicAnchor");
     if (typeof $dynamicAnchor === "string") {
-      this.anchor(`${base}#${$dynamicAnchor}`, node, `${path}/$dynamicAnchor`);
-      const same = this.dynamicAnchors.get($dynamicAnchor) ?? [];
-      this.dynamicAnchors.set($dynamicAnchor, [...same, node]);
+      this.#anchor(`${base}#${$dynamicAnchor}`, node, `${path}/$dynamicAnchor`);
+      const same = this.#dynamicAnchors.get($dynamicAnchor) ?? [];
+      this.#dynamicAnchors.set($dynamicAnchor, [...same, node]);
     }
     return base;
   }
 
-  private anchor(uri: string, node: SchemaObject, path: string): void {
-    const holder = this.anchors.get(uri);
+  #anchor(uri: string, node: SchemaObject, path: string): void {
+    const holder = this.#anchors.get(uri);
     if (holder !== undefined && holder !== node) throw new Unusable(path, "another schema has this anchor");
-    this.anchors.set(uri, node);
+    this.#anchors.set(uri, node);
   }
 
   /** What `$ref` or `$dynamicRef` of a schema means. */
-  private resolve(sub: SubSchema): SchemaObject | boolean | undefined {
+  #resolve(sub: SubSchema): SchemaObject | boolean | undefined {
     const $ref = own(sub.node, "$ref");
-    const $dynamicRef = this.dialect.refStandsAlone ? undefined : own(sub.node, "$dynamicRef");
+    const $dynamicRef = this.#dialect.refStandsAlone ? undefined : own(sub.node, "$dynamicRef");
     if (typeof $ref === "string" && typeof $dynamicRef === "string") {
       throw new Unusable(`${sub.path}/$dynamicRef`, "$ref and $dynamicRef in one place are not supported; use allOf");
     }
-    if (typeof $ref === "string") return this.target(sub, $ref, `${sub.path}/$ref`);
+    if (typeof $ref === "string") return this.#target(sub, $ref, `${sub.path}/$ref`);
     if (typeof $dynamicRef !== "string") return undefined;
-    const target = this.target(sub, $dynamicRef, `${sub.path}/$dynamicRef`);
+    const target = this.#target(sub, $dynamicRef, `${sub.path}/$dynamicRef`);
     const name = splitUri($dynamicRef)[1];
-    const candidates = this.dynamicAnchors.get(name) ?? [];
+    const candidates = this.#dynamicAnchors.get(name) ?? [];
     // With one such anchor the dynamic scope cannot change the answer.
     if (candidates.length > 1 && isSchemaObject(target) && candidates.includes(target)) {
       throw new Unusable(
@@ -206,64 +206,64 @@ class Linker {
     return target;
   }
 
-  private target(sub: SubSchema, reference: string, path: string): SchemaObject | boolean {
-    const base = this.bases.get(sub) ?? NO_BASE;
+  #target(sub: SubSchema, reference: string, path: string): SchemaObject | boolean {
+    const base = this.#bases.get(sub) ?? NO_BASE;
     const uri = resolveUri(reference, base);
     const [resource, fragment] = uri === undefined ? ["", ""] : splitUri(uri);
-    const node = this.resources.get(resource);
+    const node = this.#resources.get(resource);
     if (uri === undefined || node === undefined) {
       throw new Unusable(path, `nothing in this schema is named ${shown(reference)}, and nothing is fetched; inline it`);
     }
     if (fragment === "") return node;
-    const anchored = this.anchors.get(uri);
+    const anchored = this.#anchors.get(uri);
     if (anchored !== undefined) return anchored;
     if (!fragment.startsWith("/")) throw new Unusable(path, `nothing in this schema is named ${shown(reference)}`);
-    return this.pointedTo(node, fragment, resource, reference, path);
+    return this.#pointedTo(node, fragment, resource, reference, path);
   }
 
-  private pointedTo(from: SchemaObject, pointer: string, base: string, reference: string, path: string): SchemaObject | boolean {
+  #pointedTo(from: SchemaObject, pointer: string, base: string, reference: string, path: string): SchemaObject | boolean {
     let value: unknown = from;
-    let place = this.found.get(from)?.path ?? "";
+    let place = this.#found.get(from)?.path ?? "";
     let innerBase = base;
     for (const segment of pointer.slice(1).split("/")) {
       const name = segment.replaceAll("~1", "/").replaceAll("~0", "~");
       value = typeof value === "object" && value !== null ? own(value as SchemaObject, name) : undefined;
       place += `/${escaped(name)}`;
       if (isSchemaObject(value)) {
-        const inner = this.found.get(value);
-        if (inner !== undefined) innerBase = this.bases.get(inner) ?? innerBase;
+        const inner = this.#found.get(value);
+        if (inner !== undefined) innerBase = this.#bases.get(inner) ?? innerBase;
       }
     }
     if (typeof value === "boolean") return value;
     if (!isSchemaObject(value)) throw new Unusable(path, `nothing in this schema is at ${shown(reference)}`);
-    if (!this.found.has(value)) {
-      judgeByMetaSchema(this.dialect, value, place);
-      this.visit(value, place, innerBase);
+    if (!this.#found.has(value)) {
+      judgeByMetaSchema(this.#dialect, value, place);
+      this.#visit(value, place, innerBase);
     }
     return value;
   }
 
-  private refer(sub: SubSchema, target: SchemaObject | boolean): void {
+  #refer(sub: SubSchema, target: SchemaObject | boolean): void {
     delete sub.node["$dynamicRef"];
-    if (target === this.rootNode) {
+    if (target === this.#rootNode) {
       sub.node["$ref"] = "#";
     } else {
-      const name = this.definitions.get(target) ?? `r${this.definitions.size}`;
-      this.definitions.set(target, name);
+      const name = this.#definitions.get(target) ?? `r${this.#definitions.size}`;
+      this.#definitions.set(target, name);
       sub.node["$ref"] = `#/$defs/${name}`;
     }
     if (typeof target === "boolean") return;
-    if (this.dialect.refStandsAlone) sub.applies.length = 0;
-    const to = this.found.get(target);
+    if (this.#dialect.refStandsAlone) sub.applies.length = 0;
+    const to = this.#found.get(target);
     if (to !== undefined) sub.applies.push({ to, inPlace: true });
   }
 
   /** Leaves only what judges. */
-  private clean({ node, path }: SubSchema): void {
-    const alone = this.dialect.refStandsAlone && own(node, "$ref") !== undefined;
+  #clean({ node, path }: SubSchema): void {
+    const alone = this.#dialect.refStandsAlone && own(node, "$ref") !== undefined;
     for (const name of Object.keys(node)) {
       const definition = name === "$defs" || name === "definitions";
-      if (definition || !this.dialect.keywords.has(name) || (alone && name !== "$ref")) delete node[name];
+      if (definition || !this.#dialect.keywords.has(name) || (alone && name !== "$ref")) delete node[name];
     }
     for (const name of ["dependencies", "dependentRequired", "dependentSchemas"]) {
       const map = own(node, name);

@@ -56,6 +56,7 @@ describe("linearPattern", () => {
     "[]",
     "[^]",
     "[\\S]",
+    "\\B",
     "a{1000}",
     "(?:a{20}){30}",
   ])("declines %s", (source) => {

@@ -139,8 +139,8 @@ function readAtom(char: string, reader: Reader): string | undefined {
   if (char !== "\\") return quoted(char);
   const kind = reader.next();
   switch (kind) {
+    // Not "B": the native engine finds one between the halves of an astral character.
     case "b":
-    case "B":
     case "d":
     case "D":
     case "w":
@@ -236,46 +236,46 @@ function quoted(char: string): string {
 }
 
 class Reader {
-  private readonly text: string;
-  private at = 0;
+  readonly #text: string;
+  #at = 0;
 
   constructor(text: string) {
-    this.text = text;
+    this.#text = text;
   }
 
   done(): boolean {
-    return this.at >= this.text.length;
+    return this.#at >= this.#text.length;
   }
 
   /** The next code point. */
   next(): string {
-    const char = String.fromCodePoint(this.text.codePointAt(this.at) ?? 0);
-    this.at += char.length;
+    const char = String.fromCodePoint(this.#text.codePointAt(this.#at) ?? 0);
+    this.#at += char.length;
     return char;
   }
 
   startsWith(word: string): boolean {
-    return this.text.startsWith(word, this.at);
+    return this.#text.startsWith(word, this.#at);
   }
 
   take(word: string): boolean {
     if (!this.startsWith(word)) return false;
-    this.at += word.length;
+    this.#at += word.length;
     return true;
   }
 
   /** What lies before `end`; the reader then stands after it. */
   skipPast(end: string): string {
-    const to = this.text.indexOf(end, this.at);
-    const between = this.text.slice(this.at, to);
-    this.at = to + end.length;
+    const to = this.#text.indexOf(end, this.#at);
+    const between = this.#text.slice(this.#at, to);
+    this.#at = to + end.length;
     return between;
   }
 
   hex(digits: number): number {
-    const from = this.at;
-    this.at += digits;
-    return Number.parseInt(this.text.slice(from, this.at), 16);
+    const from = this.#at;
+    this.#at += digits;
+    return Number.parseInt(this.#text.slice(from, this.#at), 16);
   }
 
   /** `n}`, `n,}` or `n,m}`. */

@@ -48,32 +48,32 @@ function elaborate(schema: Compiled, value: unknown, first: readonly Violation[]
 }
 
 class Turn {
-  private readonly question: Question;
-  private readonly began = performance.now();
-  private readonly beganCpu = threadCpuMs();
+  readonly #question: Question;
+  readonly #began = performance.now();
+  readonly #beganCpu = threadCpuMs();
   /** Schemas this thread no longer has. */
   readonly forgotten: string[] = [];
 
   constructor(question: Question) {
-    this.question = question;
+    this.#question = question;
   }
 
   answer(): Answer {
-    const schema = this.schema();
+    const schema = this.#schema();
     if ("type" in schema) return schema;
-    const { text } = this.question;
+    const { text } = this.#question;
     if (text === undefined) return { type: "checked", problem: undefined };
-    return this.judge(schema, text);
+    return this.#judge(schema, text);
   }
 
-  private schema(): Compiled | Answer {
-    const { sha256, schema: text, compileMs } = this.question;
+  #schema(): Compiled | Answer {
+    const { sha256, schema: text, compileMs } = this.#question;
     const known = compiled.get(sha256);
     if (known !== undefined) return known;
     if (text === undefined) throw new Error("a validation thread was asked about a schema it does not have");
-    const prepared = this.within(compileMs, () => prepare(text));
+    const prepared = this.#within(compileMs, () => prepare(text));
     if ("linked" in prepared) {
-      this.warm(prepared);
+      this.#warm(prepared);
       this.forgotten.push(...compiled.set(sha256, prepared, text.length));
       return prepared;
     }
@@ -82,25 +82,25 @@ class Turn {
   }
 
   /** The engine compiles a function when it is first called, and large ones take longer than a judgement may. */
-  private warm(schema: Compiled): void {
+  #warm(schema: Compiled): void {
     try {
-      interruptibly(Math.min(this.question.judgeMs, this.left()), () => schema.first(null));
+      interruptibly(Math.min(this.#question.judgeMs, this.#left()), () => schema.first(null));
     } catch {
       // It was not asked what it thinks of null; what is wrong with it will show again when it judges.
     }
   }
 
-  private judge(schema: Compiled, text: string): Answer {
-    const until = performance.now() + this.question.judgeMs;
+  #judge(schema: Compiled, text: string): Answer {
+    const until = performance.now() + this.#question.judgeMs;
     try {
-      const judged = this.within(this.question.judgeMs, () => {
+      const judged = this.#within(this.#question.judgeMs, () => {
         const value: unknown = JSON.parse(text);
         return { value, violations: schema.first(value) };
       });
       if ("type" in judged) return judged;
       if (judged.violations.length === 0) return { type: "judged", verdict: { valid: true } };
       const { value, violations } = judged;
-      const every = interruptibly(Math.min(until - performance.now(), this.left()), () => elaborate(schema, value, violations));
+      const every = interruptibly(Math.min(until - performance.now(), this.#left()), () => elaborate(schema, value, violations));
       return { type: "judged", verdict: invalid(every === INTERRUPTED ? violations : every) };
     } catch (error) {
       // A schema and a value that nest into each other beyond the stack are as good as beyond the time.
@@ -110,17 +110,17 @@ class Turn {
   }
 
   busyMs(): number {
-    const wallMs = performance.now() - this.began;
+    const wallMs = performance.now() - this.#began;
     // Asking costs more than most turns take, and a short one has not waited long.
-    return wallMs < SHORT_MS ? wallMs : Math.min(threadCpuMs() - this.beganCpu, wallMs);
+    return wallMs < SHORT_MS ? wallMs : Math.min(threadCpuMs() - this.#beganCpu, wallMs);
   }
 
-  private left(): number {
-    return this.question.turnMs - (performance.now() - this.began);
+  #left(): number {
+    return this.#question.turnMs - (performance.now() - this.#began);
   }
 
-  private within<T extends object>(limitMs: number, work: () => T): T | Answer {
-    const left = this.left();
+  #within<T extends object>(limitMs: number, work: () => T): T | Answer {
+    const left = this.#left();
     const beganCpu = this.busyMs();
     const outcome = interruptibly(Math.min(limitMs, left), work);
     if (outcome !== INTERRUPTED) return outcome;

@@ -6,7 +6,7 @@ import { canonicalJson } from "../core/json.js";
 import type { Schema, SchemaProblem, Validator, Verdict, Violation } from "./port.js";
 import { createValidator } from "./validator.js";
 
-export function schemaOf(schema: unknown): Schema {
+function schemaOf(schema: unknown): Schema {
   const text = typeof schema === "string" ? schema : JSON.stringify(schema);
   return {
     text,

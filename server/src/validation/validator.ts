@@ -50,18 +50,18 @@ export function createValidator(limits: ValidatorLimits): Validator {
 }
 
 class PooledValidator implements Validator {
-  private readonly limits: ValidatorLimits;
-  private readonly pool: ThreadPool;
-  private readonly plans: Lru<Plan>;
-  private readonly checked = new Lru<SchemaProblem | "usable">(CHECKED_ENTRIES);
-  private readonly checking = new Map<string, Promise<SchemaProblem | undefined>>();
-  private readonly meter = new Meter();
-  private readonly allowance = new Allowance(ALLOWANCE_MS, ALLOWANCE_PER_MS);
+  readonly #limits: ValidatorLimits;
+  readonly #pool: ThreadPool;
+  readonly #plans: Lru<Plan>;
+  readonly #checked = new Lru<SchemaProblem | "usable">(CHECKED_ENTRIES);
+  readonly #checking = new Map<string, Promise<SchemaProblem | undefined>>();
+  readonly #meter = new Meter();
+  readonly #allowance = new Allowance(ALLOWANCE_MS, ALLOWANCE_PER_MS);
 
   constructor(limits: ValidatorLimits) {
-    this.limits = limits;
-    this.plans = new Lru(limits.validatorCacheEntries, CACHE_CHARACTERS);
-    this.pool = new ThreadPool({
+    this.#limits = limits;
+    this.#plans = new Lru(limits.validatorCacheEntries, CACHE_CHARACTERS);
+    this.#pool = new ThreadPool({
       threads: limits.validatorThreads,
       waiting: limits.validatorQueue,
       compileMs: limits.compilationMs,
@@ -70,82 +70,82 @@ class PooledValidator implements Validator {
   }
 
   async check(schema: Schema, source = schema.sha256): Promise<SchemaProblem | undefined> {
-    const known = this.checked.get(schema.sha256);
+    const known = this.#checked.get(schema.sha256);
     if (known !== undefined) return known === "usable" ? undefined : known;
-    const running = this.checking.get(schema.sha256);
+    const running = this.#checking.get(schema.sha256);
     if (running !== undefined) return running;
-    const checking = this.checkNew(schema, source).finally(() => this.checking.delete(schema.sha256));
-    this.checking.set(schema.sha256, checking);
+    const checking = this.#checkNew(schema, source).finally(() => this.#checking.delete(schema.sha256));
+    this.#checking.set(schema.sha256, checking);
     return checking;
   }
 
   async validate(schema: Schema, text: string, source = schema.sha256): Promise<Verdict> {
-    const verdict = this.judgeInline(schema, text);
+    const verdict = this.#judgeInline(schema, text);
     if (verdict !== undefined) return verdict;
-    const answer = await this.pool.ask({ sha256: schema.sha256, schema: schema.text, text, source });
+    const answer = await this.#pool.ask({ sha256: schema.sha256, schema: schema.text, text, source });
     if (answer.type === "judged") return answer.verdict;
     if (answer.type === "stopped") return { valid: false, tooCostly: true };
     return { valid: false, violations: [unusable(answer.problem)] };
   }
 
   close(): Promise<void> {
-    return this.pool.close();
+    return this.#pool.close();
   }
 
-  private async checkNew(schema: Schema, source: string): Promise<SchemaProblem | undefined> {
-    const accepted = acceptJson(schema.text, this.limits.schemaBytes);
+  async #checkNew(schema: Schema, source: string): Promise<SchemaProblem | undefined> {
+    const accepted = acceptJson(schema.text, this.#limits.schemaBytes);
     if (!accepted.ok) return { path: "", message: accepted.problem };
-    const plan = this.plan(schema);
-    if (plan !== undefined && plan !== "thread") return this.remember(schema, "message" in plan ? plan : undefined);
-    const answer = await this.pool.ask({ sha256: schema.sha256, schema: schema.text, text: undefined, source });
-    if (answer.type === "checked") return this.remember(schema, answer.problem);
+    const plan = this.#plan(schema);
+    if (plan !== undefined && plan !== "thread") return this.#remember(schema, "message" in plan ? plan : undefined);
+    const answer = await this.#pool.ask({ sha256: schema.sha256, schema: schema.text, text: undefined, source });
+    if (answer.type === "checked") return this.#remember(schema, answer.problem);
     // Not remembered: a busy machine may have been the reason.
-    const message = `compiling the schema was stopped at its limit of ${this.limits.compilationMs} ms; make it smaller`;
+    const message = `compiling the schema was stopped at its limit of ${this.#limits.compilationMs} ms; make it smaller`;
     return { path: "", message, tooCostly: true };
   }
 
-  private remember(schema: Schema, problem: SchemaProblem | undefined): SchemaProblem | undefined {
-    this.checked.set(schema.sha256, problem ?? "usable");
+  #remember(schema: Schema, problem: SchemaProblem | undefined): SchemaProblem | undefined {
+    this.#checked.set(schema.sha256, problem ?? "usable");
     return problem;
   }
 
   /** How to judge by the schema; undefined when finding out would exceed the allowance. */
-  private plan(schema: Schema): Plan | SchemaProblem | undefined {
-    const known = this.plans.get(schema.sha256);
+  #plan(schema: Schema): Plan | SchemaProblem | undefined {
+    const known = this.#plans.get(schema.sha256);
     if (known !== undefined) return known;
     if (schema.text.length > INLINE_SCHEMA_CHARACTERS) return "thread";
-    if (!this.allowance.left()) return undefined;
-    const plan = this.allowance.spend(() => this.makePlan(schema));
-    if (plan === "thread" || "judge" in plan) this.plans.set(schema.sha256, plan, schema.text.length);
+    if (!this.#allowance.left()) return undefined;
+    const plan = this.#allowance.spend(() => this.#makePlan(schema));
+    if (plan === "thread" || "judge" in plan) this.#plans.set(schema.sha256, plan, schema.text.length);
     return plan;
   }
 
-  private makePlan(schema: Schema): Plan | SchemaProblem {
+  #makePlan(schema: Schema): Plan | SchemaProblem {
     const linking = linkSchema(JSON.parse(schema.text));
     if (!linking.ok) return linking.problem;
     const { weight, cheap } = costOf(linking.linked);
     if (cheap === undefined) return "thread";
-    const compilation = compileSchema(linking.linked, { engine: linearEngine(cheap, this.meter), everything: true });
+    const compilation = compileSchema(linking.linked, { engine: linearEngine(cheap, this.#meter), everything: true });
     return "problem" in compilation ? compilation.problem : { judge: compilation.judge, weight };
   }
 
   /** Undefined when this is for a thread. */
-  private judgeInline(schema: Schema, text: string): Verdict | undefined {
-    if (exceedsUtf8(text, this.limits.inlineValueBytes)) return undefined;
-    const plan = this.plan(schema);
+  #judgeInline(schema: Schema, text: string): Verdict | undefined {
+    if (exceedsUtf8(text, this.#limits.inlineValueBytes)) return undefined;
+    const plan = this.#plan(schema);
     if (plan === undefined || plan === "thread") return undefined;
     if ("message" in plan) return { valid: false, violations: [unusable(plan)] };
     const value: unknown = JSON.parse(text);
     const most = INLINE_STEPS / plan.weight;
     const nodes = countNodes(value, most);
     if (nodes > most) return undefined;
-    if (nodes * plan.weight <= TRIFLE_STEPS && text.length <= TRIFLE_STEPS) return this.judge(plan.judge, value);
-    if (!this.allowance.left()) return undefined;
-    return this.allowance.spend(() => this.judge(plan.judge, value));
+    if (nodes * plan.weight <= TRIFLE_STEPS && text.length <= TRIFLE_STEPS) return this.#judge(plan.judge, value);
+    if (!this.#allowance.left()) return undefined;
+    return this.#allowance.spend(() => this.#judge(plan.judge, value));
   }
 
-  private judge(judge: Judge, value: unknown): Verdict | undefined {
-    this.meter.reset(INLINE_PATTERN_WORK);
+  #judge(judge: Judge, value: unknown): Verdict | undefined {
+    this.#meter.reset(INLINE_PATTERN_WORK);
     try {
       const violations = judge(value);
       return violations.length === 0 ? { valid: true } : { valid: false, violations };
@@ -166,22 +166,22 @@ function unusable(problem: SchemaProblem | undefined) {
 
 /** Time that may be spent: it fills at a rate, up to a bound, and what is spent is taken after the fact. */
 class Allowance {
-  private readonly most: number;
-  private readonly perMs: number;
-  private ms: number;
-  private at = performance.now();
+  readonly #most: number;
+  readonly #perMs: number;
+  #ms: number;
+  #at = performance.now();
 
   constructor(most: number, perMs: number) {
-    this.most = most;
-    this.perMs = perMs;
-    this.ms = most;
+    this.#most = most;
+    this.#perMs = perMs;
+    this.#ms = most;
   }
 
   left(): boolean {
     const now = performance.now();
-    this.ms = Math.min(this.most, this.ms + (now - this.at) * this.perMs);
-    this.at = now;
-    return this.ms > 0;
+    this.#ms = Math.min(this.#most, this.#ms + (now - this.#at) * this.#perMs);
+    this.#at = now;
+    return this.#ms > 0;
   }
 
   spend<T>(use: () => T): T {
@@ -189,7 +189,7 @@ class Allowance {
     try {
       return use();
     } finally {
-      this.ms -= performance.now() - from;
+      this.#ms -= performance.now() - from;
     }
   }
 }

@@ -1,4 +1,5 @@
 import type { ErrorObject } from "ajv";
+import { LIMITS } from "../config.js";
 import { duplicateOf } from "./equality.js";
 import type { Violation } from "./port.js";
 
@@ -6,12 +7,10 @@ import type { Violation } from "./port.js";
  * The library's errors, said so that a model or a person can correct the value.
  *
  * 1. No value of the input is repeated, except names of members; constants and patterns of the schema are.
- * 2. At most {@link MAX_VIOLATIONS}, each of bounded length.
+ * 2. At most `LIMITS.violations`, each of bounded length.
  * 3. Where alternatives failed, the one that was meant is told apart when a tag or the type says which, and only
  *    what it lacks is said.
  */
-export const MAX_VIOLATIONS = 10;
-
 /** Nested unions leave errors by the thousand, and settling them takes time quadratic in their number. */
 const MAX_ERRORS = 300;
 const MAX_MESSAGE = 500;
@@ -26,7 +25,7 @@ export function violationsOf(errors: readonly ErrorObject[]): readonly Violation
     if (isUnion(error)) kept.push(...settleUnion(error, takeBranches(error, kept)));
     else if (!isEcho(error, kept)) kept.push({ error, message: messageOf(error) });
   }
-  return kept.slice(0, MAX_VIOLATIONS).map(({ error, message }) => ({
+  return kept.slice(0, LIMITS.violations).map(({ error, message }) => ({
     path: boundedPath(error.instancePath),
     rule: error.keyword === "false schema" ? "false" : error.keyword,
     message: message.length <= MAX_MESSAGE ? message : `${message.slice(0, MAX_MESSAGE)}…`,

@@ -23,9 +23,10 @@ export class Peer {
   readonly #child: ChildProcess;
   readonly #exited: Promise<unknown>;
 
-  constructor(file: string, parameters: readonly string[]) {
+  /** `nodeFlags` are added to those of this process. */
+  constructor(file: string, parameters: readonly string[], nodeFlags: readonly string[] = []) {
     this.#file = file;
-    this.#child = fork(fileURLToPath(new URL(file, import.meta.url)), parameters);
+    this.#child = fork(fileURLToPath(new URL(file, import.meta.url)), parameters, { execArgv: [...process.execArgv, ...nodeFlags] });
     this.#exited = new Promise((resolve) => this.#child.once("exit", resolve));
   }
 

@@ -30,7 +30,8 @@ export class Side {
 
   static async open(name: keyof typeof FILES, directory: string, sessions: number): Promise<Side> {
     mkdirSync(directory, { recursive: true });
-    const server = new Peer(FILES[name].server, [directory]);
+    // Both servers run as the brain command runs itself; see server/bin/brain.js.
+    const server = new Peer(FILES[name].server, [directory], ["--max-semi-space-size=32"]);
     const { url } = await server.next("listening");
     const host = new Peer(FILES[name].host, [url, String(sessions)]);
     const { sessionIds } = await host.next("attached");

@@ -43,6 +43,27 @@ export class ConnectJson {
     return read(response.status, await response.text());
   }
 
+  /** The frames of one server-streaming RPC to its end; the last one is how it ended. */
+  async frames(rpc: `${Service}/${string}`, message: unknown): Promise<{ messages: Json[]; end: JsonAnswer }> {
+    const text = Buffer.from(JSON.stringify(message));
+    const head = Buffer.alloc(5);
+    head.writeUInt32BE(text.length, 1);
+    const response = await fetch(`${this.url}/brain.v1.${rpc}`, {
+      method: "POST",
+      headers: { "Content-Type": "application/connect+json", ...this.authorization },
+      body: Buffer.concat([head, text]),
+    });
+    const bytes = Buffer.from(await response.arrayBuffer());
+    const messages: Json[] = [];
+    for (let at = 0; at < bytes.length; at += 5 + bytes.readUInt32BE(at + 1)) {
+      const frame = bytes.subarray(at + 5, at + 5 + bytes.readUInt32BE(at + 1)).toString();
+      const isEnd = (bytes.readUInt8(at) & 2) !== 0;
+      if (isEnd) return { messages, end: read(response.status, JSON.stringify(JSON.parse(frame).error ?? {})) };
+      messages.push(JSON.parse(frame));
+    }
+    throw new Error(`the stream of ${rpc} ended without saying how`);
+  }
+
   /** The body of one that must succeed. */
   async ask(rpc: `${Service}/${string}`, message: unknown): Promise<Json> {
     const answer = await this.post(rpc, message);

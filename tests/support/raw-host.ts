@@ -239,7 +239,9 @@ export class RawInstance {
   emit(call: CallNamed, event: { kind?: string; dataJson?: string; emitId?: string } = {}): Promise<number> {
     const { sessionId, callSequence } = call;
     const { kind = "tick", dataJson = "{}", emitId = `${this.instanceId}-emit-${++this.#emits}` } = event;
-    return this.#host.brain().hosts.emit(this.#host.hostId, create(EmitEventRequestSchema, { sessionId, callSequence, kind, dataJson, emitId }));
+    return this.#host
+      .brain()
+      .hosts.emit(this.#host.hostId, create(EmitEventRequestSchema, { sessionId, callSequence, kind, dataJson, emitId }));
   }
 
   /** @throws Refusal */

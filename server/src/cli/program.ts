@@ -51,7 +51,6 @@ async function runServer(config: Config, environment: NodeJS.ProcessEnv): Promis
       process.exit(70);
     },
   });
-  process.stdout.write(`brain listening on ${server.url}\n`);
   let stopping = false;
   const stop = (signal: NodeJS.Signals): void => {
     if (stopping) {
@@ -70,6 +69,8 @@ async function runServer(config: Config, environment: NodeJS.ProcessEnv): Promis
   };
   process.on("SIGTERM", stop);
   process.on("SIGINT", stop);
+  // Last: whoever reads this line may send a signal at once.
+  process.stdout.write(`brain listening on ${server.url}\n`);
 }
 
 function readApiToken(config: Config, environment: NodeJS.ProcessEnv): string | undefined {

@@ -8,6 +8,7 @@ import { Refusal } from "../core/refusal.js";
 import { refusalToConnectError } from "../rpc/connect-error.js";
 import type { Log } from "../runtime/log.js";
 import { type HttpRequest, type HttpResponse, pathOf } from "./exchange.js";
+import { sendRefusal } from "./refusal-response.js";
 
 export interface RpcRoutesOptions {
   readonly routes: (router: ConnectRouter) => void;
@@ -47,7 +48,13 @@ export function createRpcRoutes(options: RpcRoutesOptions): RpcRoutes {
     if (handler === undefined) return false;
     dropEndlessTimeouts(req);
     handler(universalRequestFromNodeRequest(req, res, undefined, undefined))
-      .then(async (response) => universalResponseToNodeResponse(await withReason(response), res))
+      .then(async (response) => {
+        const refusal = wrongForm(handler.requestPath, response.status);
+        if (refusal !== undefined) {
+          if (refusal.reason === "method_not_allowed") res.setHeader("Allow", "POST");
+          sendRefusal(req, res, refusal, response.status);
+        } else await universalResponseToNodeResponse(await withReason(response), res);
+      })
       .catch((error: unknown) => {
         // Aborted is what a caller that has left looks like.
         const { code } = ConnectError.from(error);
@@ -72,6 +79,20 @@ function dropEndlessTimeouts(req: HttpRequest): void {
   if (typeof connect === "string" && /^\d+$/.test(connect) && Number(connect) > LONGEST_TIMER_MS) delete req.headers["connect-timeout-ms"];
   const grpc = /^(\d{1,8})([HMSmun])$/.exec(String(req.headers["grpc-timeout"] ?? ""));
   if (grpc !== null && Number(grpc[1]) * (GRPC_UNITS_MS[grpc[2] ?? ""] ?? 0) > LONGEST_TIMER_MS) delete req.headers["grpc-timeout"];
+}
+
+/** What Connect answers with nothing but an HTTP status: a request that is no RPC in any of its protocols. */
+function wrongForm(requestPath: string, httpStatus: number): Refusal | undefined {
+  if (httpStatus === 405) {
+    return new Refusal("method_not_allowed", `${requestPath} is an RPC, which is asked for by POST; send its message as the body`);
+  }
+  if (httpStatus === 415) {
+    return new Refusal(
+      "unsupported_media_type",
+      `${requestPath} does not take this Content-Type; send 'Content-Type: application/json' with the message as JSON, or speak Connect, gRPC or gRPC-Web`,
+    );
+  }
+  return undefined;
 }
 
 /** What Connect itself refuses, before any interceptor: a body that is no message, or too long. */

@@ -109,6 +109,7 @@ export class Hosts {
       );
     }
     await refusing(this.#journal.deleteHost(hostId));
+    this.#environment.forgetHost(hostId);
   }
 
   async #row(hostId: string): Promise<HostRow> {

@@ -317,22 +317,25 @@ export class SessionDriver {
       };
       live.unsettled++;
       this.#become(live, after);
-      this.#steps.take({
-        entries: decision.append,
-        perform: () => {
-          settle();
-          for (const effect of decision.effects) this.#perform(live, effect, asker);
-          this.#forgetWhenDone(live);
+      this.#steps.take(
+        {
+          entries: decision.append,
+          perform: () => {
+            settle();
+            for (const effect of decision.effects) this.#perform(live, effect, asker);
+            this.#forgetWhenDone(live);
+          },
+          undo: () => {
+            settle();
+            this.#become(live, before);
+          },
+          refuse: (refusal) => {
+            asker?.refuse(refusal);
+            this.#holdOrDrop(live, event, refusal);
+          },
         },
-        undo: () => {
-          settle();
-          this.#become(live, before);
-        },
-        refuse: (refusal) => {
-          asker?.refuse(refusal);
-          this.#holdOrDrop(live, event, refusal);
-        },
-      });
+        next,
+      );
     } catch (error) {
       this.#bug(error);
       asker?.refuse(
@@ -342,6 +345,7 @@ export class SessionDriver {
   }
 
   #endNow(principal: string, done: () => void, refused: (refusal: Refusal) => void): void {
+    const { next } = this.#steps;
     const ended: { live: LiveCall; before: Call; effects: readonly Effect[] }[] = [];
     const entries: Entry[] = [];
     for (const live of [...this.#byId.values()]) {
@@ -352,7 +356,7 @@ export class SessionDriver {
         before.phase === "absent"
           ? { type: "given_up", request: requestOf(live), outcome: sessionEnded() }
           : (live.held ?? { type: "session_ended" });
-      const { decision, after } = decideAndEvolve(before, event, this.#steps.next + entries.length);
+      const { decision, after } = decideAndEvolve(before, event, next + entries.length);
       entries.push(...decision.append);
       live.unsettled++;
       this.#become(live, after);
@@ -360,29 +364,32 @@ export class SessionDriver {
     }
     entries.push(sessionEndedEntry(principal));
     this.#ended = true;
-    this.#steps.take({
-      entries,
-      perform: () => {
-        for (const { live, effects } of ended) {
-          live.unsettled--;
-          for (const effect of effects) this.#perform(live, effect);
-          this.#forgetWhenDone(live);
-        }
-        done();
+    this.#steps.take(
+      {
+        entries,
+        perform: () => {
+          for (const { live, effects } of ended) {
+            live.unsettled--;
+            for (const effect of effects) this.#perform(live, effect);
+            this.#forgetWhenDone(live);
+          }
+          done();
+        },
+        undo: () => {
+          this.#ended = false;
+          for (const { live, before } of ended.toReversed()) {
+            live.unsettled--;
+            this.#become(live, before);
+          }
+        },
+        refuse: (refusal) => {
+          // What only waited has nothing in the journal, and nothing was sent: whoever asked asks again.
+          for (const { live, before } of ended) if (before.phase === "absent") this.#drop(live, refusal);
+          refused(refusal);
+        },
       },
-      undo: () => {
-        this.#ended = false;
-        for (const { live, before } of ended.toReversed()) {
-          live.unsettled--;
-          this.#become(live, before);
-        }
-      },
-      refuse: (refusal) => {
-        // What only waited has nothing in the journal, and nothing was sent: whoever asked asks again.
-        for (const { live, before } of ended) if (before.phase === "absent") this.#drop(live, refusal);
-        refused(refusal);
-      },
-    });
+      next,
+    );
   }
 
   #holdOrDrop(live: LiveCall, event: CallEvent, refusal: Refusal): void {

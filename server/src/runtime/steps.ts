@@ -1,3 +1,4 @@
+import { assert } from "../core/assert.js";
 import type { Entry } from "../core/entry.js";
 import type { Refusal } from "../core/refusal.js";
 import { type Journal, JournalError } from "../journal/port.js";
@@ -51,7 +52,9 @@ export class Steps {
     return this.#pending.length === 0;
   }
 
-  take(step: Step): void {
+  /** Takes a step that was decided when the next sequence was `at`; nothing may have been taken since. */
+  take(step: Step, at = this.#next): void {
+    assert(at === this.#next, "L8: a decision is taken against every earlier one");
     const taken = { step, at: this.#next, durable: step.entries.length === 0, undone: false };
     this.#pending.push(taken);
     if (taken.durable) {

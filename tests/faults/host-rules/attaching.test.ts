@@ -101,6 +101,22 @@ describe("an attach", () => {
     expect(outcomeOf(call)).toBe("ok 1");
     expect(two.runTools).toEqual([]);
   });
+
+  it("says nothing about an instance of the same name that another host has", async () => {
+    await using brain = await BrainInProcess.start();
+    const [left, right] = [await brain.registerHost(), await brain.registerHost()];
+    const [one, other] = [left.instance("same"), right.instance("same")];
+    await one.attach({ generation: 5 });
+    const session = await brain.createSession(left);
+    const call = await brain.call(session);
+    await other.attach({ generation: 6, list: [] });
+    await other.detach({ list: [] });
+    expect(call.answered).toBeUndefined();
+    expect(one.stream.ended).toBe(false);
+    await one.report(await one.runTool(), ok("1"));
+    await brain.virtual.settle();
+    expect(outcomeOf(call)).toBe("ok 1");
+  });
 });
 
 describe("the list of an attach", () => {

@@ -130,6 +130,20 @@ describe("a report", () => {
     expect(await brain.kinds(session)).toEqual(["sessionCreated", "toolCallStarted", "toolCallEnded"]);
   });
 
+  it("of a call whose session was deleted is refused as call_not_found, and the host learns that from its list", async () => {
+    await using brain = await BrainInProcess.start();
+    const host = await brain.registerHost();
+    const one = await host.attached();
+    const session = await brain.createSession(host);
+    await brain.call(session);
+    const run = await one.runTool();
+    await brain.brain.sessions.delete(session, "api");
+    expect(one.cancels).toHaveLength(1);
+    expect(one.heartbeat()).toEqual([{ sessionId: session, callSequence: run.callSequence }]);
+    await expect(one.report(run, ok("1"))).rejects.toMatchObject({ reason: "call_not_found" });
+    await expect(one.emit(run)).rejects.toMatchObject({ reason: "call_not_found" });
+  });
+
   it("of a call that was given up before it had a receiver is refused as call_not_found", async () => {
     await using brain = await BrainInProcess.start();
     const host = await brain.registerHost();

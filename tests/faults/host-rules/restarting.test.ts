@@ -95,6 +95,25 @@ describe("a host call that is open over a restart of Brain", () => {
     expect(outcomeOf(again)).toBe("unknown host_instance_lost");
   });
 
+  it("is given up by nobody before Brain listens, even if taking up its calls takes longer than the grace", async () => {
+    await using brain = await BrainInProcess.start({ config: { toolTimeoutMs: 600_000 } });
+    const host = await brain.registerHost();
+    const one = await host.attached();
+    const session = await brain.createSession(host);
+    await brain.call(session, { callId: "open" });
+    const run = await one.runTool();
+    // Nobody hears it while nobody listens.
+    one.silence();
+    await brain.crash({ listening: () => brain.virtual.advance(120_000) });
+    const again = await brain.call(session, { callId: "open" });
+    await brain.virtual.advance(29_000);
+    expect(again.answered).toBeUndefined();
+    await one.attach();
+    await one.report(run, ok("1"));
+    await brain.virtual.settle();
+    expect(outcomeOf(again)).toBe("ok 1");
+  });
+
   it("stays open no longer than its deadline", async () => {
     await using brain = await BrainInProcess.start();
     const host = await brain.registerHost();

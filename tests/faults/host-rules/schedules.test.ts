@@ -13,7 +13,7 @@ import { Disposition, type Outcome, type RunTool } from "@aexhq/brain-proto";
 import fc from "fast-check";
 import { expect, it } from "vitest";
 import { ok } from "../../../server/src/core/outcome.js";
-import { type AskedCall, BrainInProcess, summary, TIMES } from "../../support/brain-in-process.js";
+import { type AskedCall, BrainInProcess, summary } from "../../support/brain-in-process.js";
 import type { RawHost, RawInstance } from "../../support/raw-host.js";
 
 const SCHEDULES = Number(process.env["SCHEDULES"] ?? 30);

@@ -1,4 +1,4 @@
-import { type AttachResponse, AttachResponseSchema, type Command, CommandSchema } from "@aexhq/brain-proto";
+import { type AttachResponse, AttachResponseSchema, type Command, CommandSchema, type Outcome } from "@aexhq/brain-proto";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { LIMITS } from "../../config.js";
 import { assert } from "../../core/assert.js";
@@ -119,8 +119,18 @@ function sizeOf(response: AttachResponse): number {
     const estimate = 3 * (inputJson.length + configurationJson.length) + 4096;
     return estimate <= LIMITS.messageBytes ? estimate : toBinary(AttachResponseSchema, response).byteLength;
   }
-  if (message.case === "reportOutcome" || (message.case === "command" && message.value.kind.case === "attached")) {
+  if (message.case === "reportOutcome") return 512 + 3 * outcomeLength(message.value.standingOutcome);
+  if (message.case === "command" && message.value.kind.case === "attached") {
     return toBinary(AttachResponseSchema, response).byteLength;
   }
   return 512;
+}
+
+/** Characters of an outcome; in UTF-8 each takes at most three bytes. */
+function outcomeLength(outcome: Outcome | undefined): number {
+  const status = outcome?.status;
+  if (status?.case === undefined) return 0;
+  if (status.case === "ok") return status.value.valueJson.length;
+  const { code, message, detailsJson = "" } = status.value;
+  return code.length + message.length + detailsJson.length;
 }

@@ -61,6 +61,8 @@ export class HostEnvironment implements EnvironmentPort {
   /** Also of calls that have just been closed: `stop` comes after the ending. */
   readonly #calls = new WeakMap<OpenCall, HostCall>();
   #draining = false;
+  /** Before Brain listens nobody can be heard, so nobody is missed. */
+  #listening = false;
   #closed = false;
 
   constructor(ports: HostEnvironmentPorts) {
@@ -244,7 +246,8 @@ export class HostEnvironment implements EnvironmentPort {
 
   /** Full graces from now on: Brain has just begun to listen after a restart. */
   listening(): void {
-    for (const host of this.#hosts.values()) for (const instance of host.instances.values()) instance.heard();
+    this.#listening = true;
+    for (const host of this.#hosts.values()) for (const instance of host.instances.values()) instance.watch();
   }
 
   /** Tells every instance that the server is about to stop, and lets no new one attach. */
@@ -264,6 +267,11 @@ export class HostEnvironment implements EnvironmentPort {
         instance.stream?.finish();
       }
     }
+  }
+
+  /** The host was deleted; it had no instance. */
+  forgetHost(hostId: string): void {
+    if (this.#hosts.get(hostId)?.instances.size === 0) this.#hosts.delete(hostId);
   }
 
   instances(hostId: string): readonly Instance[] {
@@ -304,6 +312,7 @@ export class HostEnvironment implements EnvironmentPort {
       for (const held of naming) instance.named.add(held);
       instance.generation = highestGeneration(naming);
       host.instances.set(instanceId, instance);
+      if (this.#listening) instance.watch();
     }
     return instance;
   }

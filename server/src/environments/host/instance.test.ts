@@ -11,6 +11,7 @@ function watched(): { instance: Instance; clock: VirtualClock; seen: string[] } 
   const startedAt = clock.monotonic();
   const note = (what: string): void => void seen.push(`${what} at ${clock.monotonic() - startedAt}`);
   const instance = new Instance({ hostId: "h", instanceId: "i" }, clock, TIMES, { silent: () => note("silent"), gone: () => note("gone") });
+  instance.watch();
   return { instance, clock, seen };
 }
 
@@ -40,6 +41,20 @@ describe("the watch over an instance", () => {
     instance.heard();
     await clock.advance(20_000);
     expect(seen).toEqual(["silent at 3000", "silent at 6500", "silent at 11500", "gone at 18500"]);
+  });
+
+  it("begins when it is asked for, and not before", async () => {
+    const clock = createVirtualClock({ startWallMs: 5000, settle: () => Promise.resolve() });
+    let gone = 0;
+    const instance = new Instance({ hostId: "h", instanceId: "i" }, clock, TIMES, { silent: () => undefined, gone: () => gone++ });
+    instance.heard();
+    await clock.advance(100_000);
+    expect([gone, clock.pendingTimers]).toEqual([0, 0]);
+    instance.watch();
+    await clock.advance(9999);
+    expect(gone).toBe(0);
+    await clock.advance(1);
+    expect(gone).toBe(1);
   });
 
   it("has one timer at a time", async () => {

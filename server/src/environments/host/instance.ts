@@ -45,7 +45,7 @@ export class Instance {
   /** A timer that fires late was excused once: a stalled Brain is not a dead peer. */
   #excused = false;
   #disarm: (() => void) | undefined;
-  #forgotten = false;
+  #watched = false;
 
   constructor(
     name: { hostId: string; instanceId: string },
@@ -59,6 +59,12 @@ export class Instance {
     this.#times = times;
     this.#onSilent = on.silent;
     this.#onGone = on.gone;
+    this.heard();
+  }
+
+  /** Begins to miss it when it is not heard: full times from now on. */
+  watch(): void {
+    this.#watched = true;
     this.heard();
   }
 
@@ -83,7 +89,7 @@ export class Instance {
 
   /** Stops the watch over it, for good. */
   forget(): void {
-    this.#forgotten = true;
+    this.#watched = false;
     this.#disarm?.();
   }
 
@@ -95,7 +101,7 @@ export class Instance {
 
   #arm(delayMs: number): void {
     this.#disarm?.();
-    if (this.#forgotten) return;
+    if (!this.#watched) return;
     this.#dueAt = this.#clock.monotonic() + delayMs;
     this.#disarm = this.#clock.after(delayMs, () => this.#check());
   }

@@ -55,8 +55,11 @@ export const LIMITS = {
   journalIdleMs: 200,
   journalLogBytes: 16 * MIB,
   journalLogFileBytes: 32 * MIB,
-  /** Files up to this size are checked through at the start. */
-  journalQuickCheckBytes: 512 * MIB,
+  /** Files up to this size are checked through before the server listens, larger ones while it serves, the largest not. */
+  journalQuickCheckBytes: 8 * MIB,
+  journalThreadCheckBytes: 4096 * MIB,
+  /** How long that waits, so that it does not stand in the way of the start. */
+  journalThreadCheckAfterMs: 1000,
   journalCallPageBytes: 2 * MIB,
   /** What one step removes of a deleted session. */
   journalPurgeRows: 1000,

@@ -29,6 +29,8 @@ const journal = await openSqliteJournal({
     journalPurgeRows: 256,
     journalPurgeBytes: 4 * MIB,
     journalQuickCheckBytes: 512 * MIB,
+    journalThreadCheckBytes: 512 * MIB,
+  journalThreadCheckAfterMs: 1000,
     journalCallPageBytes: 8 * MIB,
   },
   onFatal: (error) => {

@@ -31,6 +31,8 @@ export const JOURNAL_LIMITS: SqliteJournalLimits = {
   journalPurgeRows: 256,
   journalPurgeBytes: 4 * MIB,
   journalQuickCheckBytes: 512 * MIB,
+  journalThreadCheckBytes: 512 * MIB,
+  journalThreadCheckAfterMs: 1000,
   journalCallPageBytes: 8 * MIB,
 };
 

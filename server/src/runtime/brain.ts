@@ -56,6 +56,7 @@ export function createBrain(ports: BrainPorts): Brain {
       hostEnvironment.drain();
       await sessions.quiet(withinMs);
       hostEnvironment.close();
+      sessions.close();
     },
   };
 }

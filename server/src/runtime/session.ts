@@ -204,6 +204,11 @@ export class SessionDriver {
     for (const live of [...this.#byId.values()]) if (live.state.phase === "absent") this.#drop(live, refusal);
   }
 
+  /** Stops every timer; open calls stay open in the journal, for the next process. */
+  close(): void {
+    for (const live of this.#byId.values()) disarm(live);
+  }
+
   /** After a restart: takes up a call that has no ending. */
   reopen(row: CallRow): void {
     const { started, callSequence } = row;

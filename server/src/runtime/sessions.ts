@@ -216,6 +216,11 @@ export class Sessions {
     for (const { loaded } of this.#drivers.values()) loaded?.refuseWaiting(draining());
   }
 
+  /** Nothing of this object keeps a process alive afterwards. */
+  close(): void {
+    for (const { loaded } of this.#drivers.values()) loaded?.close();
+  }
+
   get openCalls(): number {
     let open = 0;
     for (const { loaded } of this.#drivers.values()) open += loaded?.openCalls ?? 0;

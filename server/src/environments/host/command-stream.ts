@@ -4,6 +4,15 @@ import { LIMITS } from "../../config.js";
 import { assert } from "../../core/assert.js";
 import { Refusal } from "../../core/refusal.js";
 
+interface Queued {
+  readonly message: AttachResponse;
+  readonly bytes: number;
+  /** The message was not written, and will not be. */
+  readonly unwritten: (() => void) | undefined;
+  /** Brings the message up to date when a route takes it; false drops it, since nobody needs it any more. */
+  readonly renew: (() => boolean) | undefined;
+}
+
 /**
  * What Brain writes to one attached instance: the one object behind all three routes.
  *
@@ -15,7 +24,7 @@ import { Refusal } from "../../core/refusal.js";
  */
 export class CommandStream implements AsyncIterable<AttachResponse> {
   readonly #onGone: (stream: CommandStream) => void;
-  #queue: { message: AttachResponse; bytes: number; unwritten: (() => void) | undefined }[] = [];
+  #queue: Queued[] = [];
   #backlogBytes = 0;
   #wake: (() => void) | undefined;
   #open = true;
@@ -32,7 +41,7 @@ export class CommandStream implements AsyncIterable<AttachResponse> {
   }
 
   /** False when the stream is closed or has just been closed for lagging behind; nothing was written then. */
-  push(message: AttachResponse["message"], options: { answers?: number; unwritten?: () => void } = {}): boolean {
+  push(message: AttachResponse["message"], options: { answers?: number; unwritten?: () => void; renew?: () => boolean } = {}): boolean {
     if (!this.#open) return false;
     const response = create(AttachResponseSchema, { message });
     if (options.answers !== undefined) response.answersMessageId = options.answers;
@@ -42,17 +51,17 @@ export class CommandStream implements AsyncIterable<AttachResponse> {
       this.close(new Refusal("stream_too_slow", "the commands of this stream were not read fast enough; attach again and read on"));
       return false;
     }
-    this.#queue.push({ message: response, bytes, unwritten: options.unwritten });
+    this.#queue.push({ message: response, bytes, unwritten: options.unwritten, renew: options.renew });
     this.#backlogBytes += bytes;
     this.#wake?.();
     return true;
   }
 
   /** As `push`; also false when the stream is about to end. */
-  command(kind: Command["kind"], unwritten?: () => void): boolean {
+  command(kind: Command["kind"], unwritten?: () => void, renew?: () => boolean): boolean {
     if (this.#finishing) return false;
     const message = { case: "command" as const, value: create(CommandSchema, { kind }) };
-    return this.push(message, unwritten === undefined ? {} : { unwritten });
+    return this.push(message, { ...(unwritten === undefined ? {} : { unwritten }), ...(renew === undefined ? {} : { renew }) });
   }
 
   /** Ends the stream; with a refusal the reader is told why. */
@@ -92,7 +101,7 @@ export class CommandStream implements AsyncIterable<AttachResponse> {
         const next = this.#queue.shift();
         if (next !== undefined) {
           this.#backlogBytes -= next.bytes;
-          yield next.message;
+          if (next.renew?.() !== false) yield next.message;
           if (this.#finishing && this.#queue.length === 0) return;
           continue;
         }
@@ -119,7 +128,10 @@ function sizeOf(response: AttachResponse): number {
     const estimate = 3 * (inputJson.length + configurationJson.length) + 4096;
     return estimate <= LIMITS.messageBytes ? estimate : toBinary(AttachResponseSchema, response).byteLength;
   }
-  if (message.case === "reportOutcome") return 512 + 3 * outcomeLength(message.value.standingOutcome);
+  if (message.case === "reportOutcome") {
+    const estimate = 512 + 3 * outcomeLength(message.value.standingOutcome);
+    return estimate <= LIMITS.messageBytes ? estimate : toBinary(AttachResponseSchema, response).byteLength;
+  }
   if (message.case === "command" && message.value.kind.case === "attached") {
     return toBinary(AttachResponseSchema, response).byteLength;
   }

@@ -20,10 +20,11 @@ import {
   HeartbeatSchema,
   type HeldCalls,
   type HostAttachment,
+  type RunTool,
   RunToolSchema,
 } from "@aexhq/brain-proto";
 import { create } from "@bufbuild/protobuf";
-import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import { type Duration, durationFromMs } from "@bufbuild/protobuf/wkt";
 import { type Config, LIMITS } from "../../config.js";
 import { assert } from "../../core/assert.js";
 import type { Placement } from "../../core/catalogue.js";
@@ -131,8 +132,19 @@ export class HostEnvironment implements EnvironmentPort {
     const { receiver } = held;
     const instance = this.#hosts.get(receiver.hostId)?.instances.get(receiver.instanceId);
     const current = instance !== undefined && instance.generation === receiver.generation ? instance.stream : undefined;
-    const written = current?.command({ case: "runTool", value: runTool(call, remainingMs) }, () => this.#notDelivered(held)) ?? false;
-    if (!written) this.#notDelivered(held);
+    const command = runTool(call, remainingMs);
+    const unwritten = (): void => this.#notDelivered(held);
+    const written = current?.command({ case: "runTool", value: command }, unwritten, () => this.#renew(held, command)) ?? false;
+    if (!written) unwritten();
+  }
+
+  /** A command may lie in a queue for long: what counts is the time left when it is written, and whether it is still wanted. */
+  #renew({ call }: HostCall, command: RunTool): boolean {
+    const key = keyOf(call);
+    const remainingMs = call.remainingMs();
+    if (remainingMs <= 0 || (!this.#open.has(key) && !this.#closing.has(key))) return false;
+    command.remaining = remainingOf(remainingMs);
+    return true;
   }
 
   stop(call: OpenCall, cause: CancelCause): void {
@@ -407,7 +419,11 @@ function hostOf(placement: Placement): string {
   return kind.value.hostId;
 }
 
-function runTool(call: OpenCall, remainingMs: number): ReturnType<typeof create<typeof RunToolSchema>> {
+function remainingOf(remainingMs: number): Duration {
+  return durationFromMs(Math.max(1, Math.floor(remainingMs)));
+}
+
+function runTool(call: OpenCall, remainingMs: number): RunTool {
   const { started, placement, sessionId, callSequence } = call;
   const command = create(RunToolSchema, {
     sessionId,
@@ -417,7 +433,7 @@ function runTool(call: OpenCall, remainingMs: number): ReturnType<typeof create<
     environment: started.environment,
     inputJson: started.inputJson,
     configurationJson: placement.configurationJson,
-    remaining: durationFromMs(Math.max(1, Math.floor(remainingMs))),
+    remaining: remainingOf(remainingMs),
     traceparent: started.traceparent,
   });
   if (started.deadline !== undefined) command.deadline = started.deadline;

@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync } from "node:fs";
+import { mkdirSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import Database from "better-sqlite3";
 import { describeError, errorCode, isBusy, JournalFileError } from "./journal-file-error.js";
@@ -41,7 +41,7 @@ export function openDataDirectory(directory: string): DataDirectory {
  * chose. Node's own recursive mkdir never returns where a file system takes no directories at all (`/proc`).
  */
 function makeDirectory(directory: string): void {
-  if (existsSync(directory)) return;
+  if (statSync(directory, { throwIfNoEntry: false })?.isDirectory() === true) return;
   const parent = dirname(directory);
   if (parent !== directory) makeDirectory(parent);
   mkdirSync(directory, { mode: 0o700 });

@@ -228,6 +228,22 @@ describe("a file that is refused is left as it is", () => {
     await expectRefusal("a", /is damaged \(.+\); it was left as it is/);
   });
 
+  test("when a file that is checked while it serves has 4 KiB overwritten: the fatal message names it", async () => {
+    await makeJournal("a");
+    const bytes = readFileSync(journalFile("a"));
+    randomBytes(4096).copy(bytes, Math.floor(bytes.length * 0.5));
+    writeFileSync(journalFile("a"), bytes);
+    const limits = { ...JOURNAL_LIMITS, journalQuickCheckBytes: 0 };
+    let damage: (error: Error) => void = () => undefined;
+    const damaged = new Promise<Error>((resolve) => {
+      damage = resolve;
+    });
+    const journal = await open("a", { limits, onFatal: damage });
+    clock.advance(JOURNAL_LIMITS.journalThreadCheckAfterMs);
+    expect((await damaged).message).toContain(`the journal file ${journalFile("a")} is damaged`);
+    await journal.close();
+  });
+
   test("when it was cut off", async () => {
     await makeJournal("a");
     writeFileSync(journalFile("a"), readFileSync(journalFile("a")).subarray(0, 40_000));

@@ -1,6 +1,8 @@
+import { statSync } from "node:fs";
 import type { Clock } from "../../runtime/clock.js";
 import type { Journal } from "../port.js";
 import { openDataDirectory, unusableDirectory } from "./data-directory.js";
+import { checkFileInThread } from "./file-check.js";
 import { prepareJournalFile } from "./journal-file.js";
 import { errorCode, isBusy, JournalFileError } from "./journal-file-error.js";
 import { Reader } from "./reader.js";
@@ -48,7 +50,19 @@ export async function openSqliteJournal(options: SqliteJournalOptions): Promise<
     const link = await whenFree(options, file, () => openWriter(writerOptions));
     const reader = new Reader(file, limits.journalCallPageBytes);
     const { onFatal, log } = options;
-    return new SqliteJournal({ file, link, reader, clock, limits, onFatal, log, release: directory.release });
+    const bytes = statSync(file).size;
+    const checkedLater = bytes > limits.journalQuickCheckBytes && bytes <= limits.journalThreadCheckBytes;
+    let stopChecking: () => void = () => undefined;
+    if (checkedLater) {
+      stopChecking = clock.after(limits.journalThreadCheckAfterMs, () => {
+        stopChecking = checkFileInThread(file, onFatal);
+      });
+    }
+    const release = (): void => {
+      stopChecking();
+      directory.release();
+    };
+    return new SqliteJournal({ file, link, reader, clock, limits, onFatal, log, release });
   } catch (error) {
     directory.release();
     if (error instanceof JournalFileError || errorCode(error) === "") throw error;

@@ -34,6 +34,10 @@ export interface SqliteJournalLimits extends WriterLimits {
   readonly journalIdleMs: number;
   /** Files up to this size are checked through at the start. */
   readonly journalQuickCheckBytes: number;
+  /** Larger ones up to this size are checked through by a thread while the journal is in use. */
+  readonly journalThreadCheckBytes: number;
+  /** How long after the start. */
+  readonly journalThreadCheckAfterMs: number;
   /** Bytes of one page of calls. */
   readonly journalCallPageBytes: number;
 }

@@ -64,6 +64,11 @@ export class CaseHost {
     return this.#process.exitCode === null && this.#process.signalCode === null;
   }
 
+  /** What its Brain object said to people so far. */
+  get logLines(): readonly string[] {
+    return this.#events.flatMap(({ event, line }) => (event === "log" ? [String(line)] : []));
+  }
+
   /** The first event of this name with these details, now or later. Rejects when the process ends without it. */
   async event(name: string, details: Readonly<Record<string, unknown>> = {}): Promise<HostEvent> {
     for (;;) {

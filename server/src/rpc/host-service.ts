@@ -113,10 +113,19 @@ async function readRequests(
       const next = await reader.next();
       if (next.done === true || !stream.open) break;
       hosts.heard(hostId, instanceId);
-      void answer(hosts, hostId, next.value, log).then((message) => {
-        stream.push(message, { answers: next.value.messageId });
-        if (message.case === "detach") stream.finish();
-      });
+      answer(hosts, hostId, next.value, log)
+        .then((message) => {
+          stream.push(message, { answers: next.value.messageId });
+          if (message.case === "detach") stream.finish();
+        })
+        .catch((error: unknown) => {
+          // A bug that meets one answer ends one stream; the host attaches again and repeats what was not answered.
+          log.error(
+            { err: error, host_id: hostId, instance_id: instanceId },
+            "an answer on an Attach stream could not be written; it is closed",
+          );
+          stream.close();
+        });
     }
   } catch {
     // Read errors of a request stream are the ways a peer leaves; the calls go on without it.

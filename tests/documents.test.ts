@@ -30,6 +30,17 @@ describe("the pages say what the files say", () => {
     }
   });
 
+  test("every test that a page names by its file and title is there", () => {
+    let named = 0;
+    for (const page of pages) {
+      for (const [, file, title] of read(page).matchAll(/`([\w./-]+\.test\.ts)`: \*([^*]+)\*/g)) {
+        named++;
+        expect(read(file ?? ""), `${page} names a test of ${file}`).toContain(title);
+      }
+    }
+    expect(named).toBeGreaterThan(0);
+  });
+
   test("every npm script that a page names exists", () => {
     const { scripts } = JSON.parse(read("package.json")) as { scripts: Record<string, string> };
     for (const page of pages) {

@@ -13,3 +13,9 @@ test("each wait is somewhere between half and all of its span", () => {
   expect(new Backoff({ random: () => 0 }).next()).toBe(50);
   expect(new Backoff({ random: () => 0.5 }).next()).toBe(75);
 });
+
+test("a wait that may not be as long is shortened before it is jittered", () => {
+  const backoff = new Backoff({ random: () => 0.5 });
+  for (let attempt = 0; attempt < 10; attempt++) backoff.next();
+  expect(backoff.next(200)).toBe(150);
+});

@@ -11,9 +11,9 @@ export class Backoff {
     this.#random = options.random ?? Math.random;
   }
 
-  /** Milliseconds to wait before the next attempt: between half and all of a span that doubles up to the longest. */
-  next(): number {
-    const span = Math.min(this.#firstMs * 2 ** this.#attempts, this.#longestMs);
+  /** Milliseconds to wait before the next attempt: between half and all of a span that doubles up to the longest, or to `atMostMs`. */
+  next(atMostMs = this.#longestMs): number {
+    const span = Math.min(this.#firstMs * 2 ** this.#attempts, this.#longestMs, atMostMs);
     this.#attempts++;
     return span / 2 + (span / 2) * this.#random();
   }

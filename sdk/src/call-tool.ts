@@ -2,7 +2,8 @@
  * One call, from the caller's side.
  *
  * 1. The same call_id is asked for until there is an answer: Brain runs it at most once, however often it is asked.
- * 2. There is no deadline here. Waiting ends with Brain's answer; only while nobody answers is it bounded.
+ * 2. There is no deadline here. Waiting ends with Brain's answer; only while nobody answers is it bounded. Brain answers
+ *    at the deadline at the latest: a connection that still says nothing well after it is dead, and is asked no more.
  * 3. Aborting asks Brain to cancel, and goes on waiting: what is returned is always the recorded ending.
  */
 import type { CallToolResponse, ToolCallService } from "@aexhq/brain-proto";
@@ -15,6 +16,8 @@ import type { Requests } from "./requests.js";
 
 /** How long Brain may stay unreachable beyond the time the call itself has. */
 const SLACK_MS = 60_000;
+/** How long after the call's own time an answer may come on a connection that has said nothing so far. */
+const OVERDUE_MS = 10_000;
 const REASON_MAX_BYTES = 1024;
 
 export type CallToolMessage = Parameters<Client<typeof ToolCallService>["callTool"]>[0] & {
@@ -51,14 +54,20 @@ async function untilAnswered(requests: Requests, message: CallToolMessage, timeo
   const backoff = new Backoff();
   for (;;) {
     const askedMs = clock.monotonic();
+    const hangUp = new AbortController();
+    const disarm = clock.after(timeoutMs + OVERDUE_MS, () => hangUp.abort());
     try {
-      return await requests.once((options) => requests.toolCalls.callTool(message, options));
+      return await requests.once(({ signal }) =>
+        requests.toolCalls.callTool(message, { signal: AbortSignal.any([signal, hangUp.signal]) }),
+      );
     } catch (thrown) {
       const error = requests.failed(thrown);
       if (!isTransient(error) || clock.monotonic() >= giveUpMs) throw error;
       // Whoever listened for a while and then hung up was there: come back quickly.
       if (clock.monotonic() - askedMs > 1_000) backoff.reset();
       await wait(clock, backoff.next());
+    } finally {
+      disarm();
     }
   }
 }

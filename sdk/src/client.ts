@@ -7,10 +7,11 @@ import { BrainError, invalidArgument } from "./errors.js";
 import { HostConnection, type HostCredentials } from "./host.js";
 import { RouteChoice } from "./host-routes/choice.js";
 import type { HostRouteName } from "./host-routes/route.js";
+import { Outbox } from "./outbox.js";
 import { Requests } from "./requests.js";
 import { ServedTools } from "./served-tools.js";
 import { type PlacementHost, Sessions } from "./sessions.js";
-import { declaredTool, type Placement, type ToolFactory } from "./tool.js";
+import { declaredTool, isFunctionPlacement, type Placement, type ToolFactory } from "./tool.js";
 
 /** How long creating a session or serving waits for Brain to hear of it; long enough to try every route. */
 const ATTACH_WAIT_MS = 15_000;
@@ -26,6 +27,13 @@ export interface BrainOptions {
   credentials?: HostCredentials;
   /** How commands come and answers go: "auto" finds the fastest that works here. */
   hostRoute?: HostRouteName | "auto";
+  /**
+   * A file that keeps finished outcomes until Brain has answered them, so that they survive a crash of this process: the
+   * next process with the same file and credentials reports them. Needs `credentials`, and a file of its own for each
+   * process; folders that are missing are made. Opened when the first function is to be served, and refused then with
+   * `outbox_in_use` or `outbox_unusable`.
+   */
+  outbox?: string;
   /** Calls this process runs at a time; as many as Brain allows one process without it. */
   maxConcurrentCalls?: number;
   /** Gets a line for what people should know: lost streams, refused tokens. Standard error without it. */
@@ -46,18 +54,22 @@ export class Brain {
   readonly #requests: Requests;
   readonly #served: ServedTools;
   readonly #registrationId = randomUUID();
+  readonly #outboxPath: string | undefined;
+  #outbox: Promise<Outbox> | undefined;
   #credentials: Promise<HostCredentials> | undefined;
   #host: HostConnection | undefined;
   #closing: Promise<void> | undefined;
 
   constructor(options: BrainOptions) {
-    const { baseUrl, token, credentials, hostRoute = "auto", maxConcurrentCalls = 0, log } = options;
+    const { baseUrl, token, credentials, hostRoute = "auto", maxConcurrentCalls = 0, outbox, log } = options;
     if (!ROUTES.has(hostRoute)) {
       throw invalidArgument(`hostRoute "${hostRoute}" is unknown; use one of ${[...ROUTES].join(", ")}`);
     }
     if (!Number.isInteger(maxConcurrentCalls) || maxConcurrentCalls < 0) {
       throw invalidArgument(`maxConcurrentCalls ${maxConcurrentCalls} is no number of calls; give a whole number above 0`);
     }
+    if (outbox !== undefined) checkOutbox(outbox, credentials);
+    this.#outboxPath = outbox;
     this.#address = parseAddress(baseUrl, token);
     this.#hostRoute = hostRoute;
     this.#maxConcurrentCalls = maxConcurrentCalls;
@@ -105,11 +117,17 @@ export class Brain {
   async #close(withinMs: number): Promise<void> {
     await this.#host?.close(withinMs);
     this.#requests.close();
+    const outbox = await this.#outbox?.catch(() => undefined);
+    await outbox?.close();
   }
 
   #placementHost(): PlacementHost {
     return {
-      hostId: async () => (await this.#identity()).hostId,
+      hostId: async () => {
+        // Before anything is created that would need it.
+        await this.#openOutbox();
+        return (await this.#identity()).hostId;
+      },
       serve: (sessionId, placements) => this.#servePlacements(sessionId, placements),
       forget: (sessionId) => this.#served.forgetSession(sessionId),
     };
@@ -118,7 +136,9 @@ export class Brain {
   async #servePlacements(sessionId: string, placements: readonly Placement[]): Promise<void> {
     // Without a registered host, whatever names a host names another process's.
     const ownHostId = this.#credentials === undefined ? undefined : (await this.#identity()).hostId;
-    const own = placements.filter(({ environment: { hostId } }) => hostId === undefined || hostId === ownHostId);
+    const own = placements
+      .filter(isFunctionPlacement)
+      .filter(({ environment: { hostId } }) => hostId === undefined || hostId === ownHostId);
     if (own.length === 0) return;
     for (const { environment, tool } of own) this.#served.holdForSession(sessionId, environment.name, tool);
     await this.#attached();
@@ -134,6 +154,19 @@ export class Brain {
     }
   }
 
+  async #openOutbox(): Promise<Outbox | undefined> {
+    const path = this.#outboxPath;
+    if (path === undefined || this.#closing !== undefined) return await this.#outbox;
+    const { hostId } = await this.#identity();
+    this.#outbox ??= Outbox.open({ path, hostId, log: this.#log });
+    try {
+      return await this.#outbox;
+    } catch (error) {
+      this.#outbox = undefined;
+      throw error;
+    }
+  }
+
   async #register(): Promise<HostCredentials> {
     const displayName = `${hostname()} ${process.pid}`;
     const { hostId, hostToken } = await this.#requests.send((options) =>
@@ -144,6 +177,7 @@ export class Brain {
 
   async #attached(): Promise<void> {
     const { hostId, hostToken } = await this.#identity();
+    const outbox = await this.#openOutbox();
     if (this.#closing !== undefined) {
       throw new BrainError("closed", "This Brain object is closed; make a new one to serve Tools");
     }
@@ -152,11 +186,22 @@ export class Brain {
       routes: new RouteChoice(this.#hostRoute, { baseUrl: this.#address.baseUrl, token: hostToken }),
       served: this.#served,
       maxConcurrentCalls: this.#maxConcurrentCalls,
+      outbox,
       clock: this.#clock,
       log: this.#log,
     });
     await this.#host.attached(ATTACH_WAIT_MS);
   }
+}
+
+function checkOutbox(path: unknown, credentials: HostCredentials | undefined): void {
+  if (typeof path !== "string" || path === "") throw invalidArgument(`outbox ${JSON.stringify(path)} is no path; name a file`);
+  if (credentials === undefined) {
+    throw invalidArgument(
+      `outbox ${path}: without credentials the next process would be another host, which cannot report what is in it; give credentials`,
+    );
+  }
+  if (process.platform === "win32") throw invalidArgument(`outbox ${path}: there is no lock for it on Windows; leave it out`);
 }
 
 /** What `tool` returns, whatever its options are. */

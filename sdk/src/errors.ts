@@ -8,7 +8,8 @@ const BRAND = Symbol.for("aexhq.brain.error");
  *
  * Reasons are Brain's own (`docs/errors.md`), or one of the SDK's: `unavailable` (Brain could not be reached, and
  * whether it heard the request is not known), `closed` (this Brain object was closed), `aborted` (the caller's signal
- * was aborted before anything was sent). A call that fails is not an error but an Outcome.
+ * was aborted before anything was sent), `outbox_in_use` (another living process has the outbox file), `outbox_unusable`
+ * (it cannot be written, or is no outbox of this host). A call that fails is not an error but an Outcome.
  */
 export class BrainError extends Error {
   readonly reason: string;

@@ -355,6 +355,46 @@ describe("a stop", () => {
   });
 });
 
+describe("the outcome", () => {
+  test("is kept as soon as it is known, once, and run waits for that and for the emits", async () => {
+    let answerEmit: (sequence: number) => void = () => undefined;
+    let keptIt: () => void = () => undefined;
+    const kept: unknown[] = [];
+    const { call } = prepare({
+      run: (_, ctx) => {
+        void ctx.emit("tick");
+        return "done";
+      },
+      emit: () =>
+        new Promise((resolve) => {
+          answerEmit = resolve;
+        }),
+    });
+    let isOver = false;
+    const running = call.run((known) => {
+      kept.push(shown(known));
+      return new Promise((resolve) => {
+        keptIt = resolve;
+      });
+    });
+    void running.then(() => {
+      isOver = true;
+    });
+    await vi.waitFor(() => expect(kept).toEqual([{ status: "ok", value: "done" }]));
+    answerEmit(3);
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(isOver).toBe(false);
+    keptIt();
+    expect(shown(await running)).toEqual({ status: "ok", value: "done" });
+    expect(kept).toHaveLength(1);
+  });
+
+  test("has only well-formed text", async () => {
+    const run = () => outcome.error({ code: "half \ud83d", message: "half \ude00" });
+    expect(await ran({ run })).toMatchObject({ code: "half \ufffd", message: "half \ufffd" });
+  });
+});
+
 test("a Tool that the process does not hold is not run but reported", async () => {
   const command = create(RunToolSchema, { sessionId: "s", callSequence: 1, name: "other", environment: "app", inputJson: "{}" });
   const call = new HostCall(command, undefined, async () => 1, new StandingClock());

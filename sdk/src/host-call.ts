@@ -3,7 +3,8 @@
  *
  * 1. The function is called at most once, and never after its call was stopped or its time was over.
  * 2. `run` resolves exactly once, with one outcome that Brain accepts, and never rejects, whatever the function does.
- * 3. It resolves only when every emit of the call has been answered: the outcome cannot overtake an event.
+ * 3. It resolves only when every emit of the call has been answered: the outcome cannot overtake an event. It is kept
+ *    before that: a process that ends meanwhile has emitted what it has.
  * 4. The first cause of a stop stands. What a stopped function returns is still reported; what it throws is the stop.
  */
 import { randomUUID } from "node:crypto";
@@ -92,20 +93,26 @@ export class HostCall {
     this.#controller.abort(Object.assign(reason, { code: cause }));
   }
 
-  async run(): Promise<WireOutcome> {
+  /** `keep` gets the outcome as soon as it is known, before the emits that are still open are answered, and is waited for. */
+  async run(keep?: (outcome: WireOutcome) => Promise<void>): Promise<WireOutcome> {
+    const ending = await this.#ending();
+    this.#settled = true;
+    this.#disarm();
+    const kept = keep?.(ending);
+    while (this.#openEmits.size > 0) await Promise.allSettled(this.#openEmits);
+    await kept;
+    return ending;
+  }
+
+  async #ending(): Promise<WireOutcome> {
     if (this.#stopped !== undefined) return this.#stoppedOutcome(this.#stopped);
     const leftMs = this.#dueMs - this.#clock.monotonic();
     this.#disarm = this.#clock.after(leftMs, () => this.#stop("deadline_passed"));
-    let ending: WireOutcome;
     try {
-      ending = await this.#outcome();
+      return await this.#outcome();
     } catch (thrown) {
-      ending = this.#thrown(thrown);
+      return this.#thrown(thrown);
     }
-    this.#settled = true;
-    this.#disarm();
-    while (this.#openEmits.size > 0) await Promise.allSettled(this.#openEmits);
-    return ending;
   }
 
   async #outcome(): Promise<WireOutcome> {
@@ -162,8 +169,10 @@ export class HostCall {
 
   async #returnedOutcome(returned: Outcome, held: HostFunction): Promise<WireOutcome> {
     if (returned.status === "ok") return await this.#value(returned.value, held);
-    const { status, code, retryable } = returned;
+    const { status, retryable } = returned;
     const message = cutToBytes(returned.message, MESSAGE_MAX_BYTES);
+    // Only well-formed text can be written down and read back.
+    const code = cutToBytes(returned.code, MESSAGE_MAX_BYTES);
     if (returned.details === undefined) return wireFailure(status, { code, message, retryable });
     const details = toJsonText(returned.details, DETAILS_MAX_BYTES);
     if (!details.ok) return this.#invalidOutput(`the details of the returned Outcome ${code}`, details);

@@ -7,10 +7,12 @@
  * 3. To attach again, the old stream is dropped and nothing more is taken from it; then the list is made and the attach
  *    is written, in one synchronous step.
  * 4. Functions go on while the stream is down. An outcome is reported until it is answered, or refused in a way that
- *    repetition cannot change.
- * 5. Waits between attempts grow and are jittered; after a refused token they are never under 3 s.
+ *    repetition cannot change. With an outbox it is in the file before it is reported, and outcomes that an earlier
+ *    process left there are on the list from the first attach.
+ * 5. Waits between attempts grow and are jittered; after a refused token there is one request in 3 s.
  * 6. Leaving: nothing is taken any more, then the list is made and Detach is written, in one step. What is not on that
- *    list never runs.
+ *    list never runs. With outcomes left in the outbox it leaves without a word: another process may still report them
+ *    within the grace.
  */
 import { randomUUID } from "node:crypto";
 import {
@@ -33,24 +35,33 @@ import { create } from "@bufbuild/protobuf";
 import { durationMs } from "@bufbuild/protobuf/wkt";
 import { Backoff } from "./backoff.js";
 import { type Clock, Happening, wait } from "./clock.js";
-import { BrainError, brainErrorFrom, isForGood, isTokenRefusal } from "./errors.js";
+import { BrainError, brainErrorFrom, isTokenRefusal } from "./errors.js";
 import { HostCall, stopCause } from "./host-call.js";
+import { HostRequests } from "./host-requests.js";
 import type { RouteChoice } from "./host-routes/choice.js";
-import type { CommandStream, HostRoute } from "./host-routes/route.js";
+import type { CommandStream } from "./host-routes/route.js";
+import type { Outbox } from "./outbox.js";
+import { type CallName, callKey, type OutboxEntry } from "./outbox-lines.js";
 import { wireFailure } from "./outcome.js";
 import type { ServedTools } from "./served-tools.js";
+import { TokenGate } from "./token-gate.js";
 
 /** Waiting for the first message of a stream, before its route is given up. */
 const FIRST_MESSAGE_MS = 5_000;
-const TOKEN_REFUSED_MS = 3_000;
 const SHORTEST_HEARTBEAT_MS = 10;
 /** How long a stream must have lived for the next attempt to come quickly again. */
 const RECOVERED_MS = 250;
 /** Between attempts to attach to a server that is about to stop; another will take its place. */
 const DRAINING_MS = 500;
+/** A peer that is not heard for so many is taken for gone, and so is the connection of a request that is not answered. */
+const SILENT_HEARTBEATS = 3;
+/** Attempts to attach that fit into the grace, at the least. */
+const WAITS_PER_GRACE = 6;
 /** What a function gets after its signal was aborted because the process is leaving. */
 const LAST_MOMENT_MS = 1_000;
 const DETACH_MS = 2_000;
+/** Outcomes of an earlier process that are reported at a time. */
+const FOUND_AT_ONCE = 8;
 
 export interface HostCredentials {
   readonly hostId: string;
@@ -62,13 +73,15 @@ export interface HostOptions {
   readonly routes: RouteChoice;
   readonly served: ServedTools;
   readonly maxConcurrentCalls: number;
+  readonly outbox: Outbox | undefined;
   readonly clock: Clock;
   readonly log: (line: string) => void;
 }
 
 interface HeldCall {
   readonly reference: CallReference;
-  readonly running: HostCall;
+  /** Undefined for a call that an earlier process has finished. */
+  readonly running: HostCall | undefined;
 }
 
 export class HostConnection {
@@ -81,6 +94,8 @@ export class HostConnection {
   /** A call was forgotten. */
   readonly #forgotten: Happening;
   readonly #closing = new AbortController();
+  readonly #gate: TokenGate;
+  readonly #requests: HostRequests;
   readonly #attaching: Promise<void>;
   #generation = 0;
   #stream: CommandStream | undefined;
@@ -92,8 +107,11 @@ export class HostConnection {
   /** Of the last attempt; infinite unless it was accepted. */
   #attachedAtMs = Number.POSITIVE_INFINITY;
   #lastHeardMs = 0;
-  /** As Brain told it last. */
+  /** As Brain told them last. */
   #heartbeatMs = DRAINING_MS;
+  #graceMs = Number.POSITIVE_INFINITY;
+  /** Attempts in a row on which no first message came. */
+  #silentAttaches = 0;
   #trouble: string | undefined;
   /** Calls that the last heartbeat's answer named as ended. */
   #namedEnded: ReadonlySet<string> = new Set();
@@ -103,6 +121,11 @@ export class HostConnection {
     this.#clock = options.clock;
     this.#up = new Happening(options.clock);
     this.#forgotten = new Happening(options.clock);
+    this.#gate = new TokenGate(options.clock);
+    const { routes } = options;
+    const closing = this.#closing.signal;
+    this.#requests = new HostRequests({ routes, gate: this.#gate, up: this.#up, isUp: () => this.#isUp, closing });
+    void this.#reportFound(options.outbox?.found ?? []);
     this.#attaching = this.#stayAttached();
   }
 
@@ -125,9 +148,12 @@ export class HostConnection {
   /** Waits for what runs, reports it, and leaves. Takes `withinMs` for the running functions, and seconds at most beyond. */
   async close(withinMs: number): Promise<void> {
     await this.#untilNothingIsHeld(withinMs);
-    for (const { running } of this.#held.values()) running.stop("closing");
+    for (const { running } of this.#held.values()) running?.stop("closing");
     if (this.#held.size > 0) await this.#untilNothingIsHeld(LAST_MOMENT_MS);
-    if (this.#generation > 0) await this.#detach();
+    const { outbox, log } = this.#options;
+    const left = outbox?.savedCount ?? 0;
+    if (left > 0) log(`${outcomes(left)} in the outbox, which Brain did not answer; the next process with it reports them`);
+    else if (this.#generation > 0) await this.#detach();
     this.#closing.abort();
     this.#stream?.drop();
     this.#options.routes.close();
@@ -176,6 +202,9 @@ export class HostConnection {
       if (this.#clock.monotonic() - this.#attachedAtMs > RECOVERED_MS) backoff.reset();
       const pause = this.#pauseAfter(trouble, backoff);
       if (pause > 0) await wait(this.#clock, pause, this.#closing.signal);
+      for (let left = this.#gate.pass(); left > 0 && !this.#closing.signal.aborted; left = this.#gate.pass()) {
+        await wait(this.#clock, left, this.#closing.signal);
+      }
     }
   }
 
@@ -187,8 +216,10 @@ export class HostConnection {
     this.#attachedAtMs = Number.POSITIVE_INFINITY;
     const stream = routes.current.open(this.#attachment());
     this.#stream = stream;
-    const disarm = this.#clock.after(FIRST_MESSAGE_MS, () => {
-      silence = new BrainError("unavailable", "no first message came within 5 s", { silent: "first" });
+    const firstMs = this.#firstMessageMs();
+    const disarm = this.#clock.after(firstMs, () => {
+      this.#silentAttaches++;
+      silence = new BrainError("unavailable", `no first message came within ${firstMs / 1000} s`, { silent: "first" });
       stream.drop();
     });
     try {
@@ -215,6 +246,13 @@ export class HostConnection {
       this.#stream = undefined;
       this.#isUp = false;
     }
+  }
+
+  /** Once the heartbeat is known, silence is told by it here too: the grace may be shorter than the longest wait. */
+  #firstMessageMs(): number {
+    if (this.#graceMs === Number.POSITIVE_INFINITY) return FIRST_MESSAGE_MS;
+    // A server that is slow to answer gets more time with every attempt.
+    return Math.min(SILENT_HEARTBEATS * this.#heartbeatMs * 2 ** this.#silentAttaches, FIRST_MESSAGE_MS);
   }
 
   /** Invariant 3: called with no stream, and its message is queued before anything else can happen. */
@@ -255,8 +293,9 @@ export class HostConnection {
       backoff.reset();
       return Math.min(DRAINING_MS, this.#heartbeatMs);
     }
-    const pause = backoff.next();
-    return isRefusedToken ? Math.max(pause, TOKEN_REFUSED_MS) : pause;
+    if (isRefusedToken) this.#gate.refused();
+    // However often it failed: a wait that outlasts the grace would lose calls that are held here.
+    return backoff.next(this.#graceMs / WAITS_PER_GRACE);
   }
 
   /** Beats in the interval Brain asked for, until stopped; drops a stream on which nothing is heard. */
@@ -264,6 +303,8 @@ export class HostConnection {
     const told = attached.heartbeatInterval === undefined ? 0 : durationMs(attached.heartbeatInterval);
     const intervalMs = Math.max(told, SHORTEST_HEARTBEAT_MS);
     this.#heartbeatMs = intervalMs;
+    this.#options.routes.current.hangUpAfter(SILENT_HEARTBEATS * intervalMs);
+    if (attached.grace !== undefined) this.#graceMs = durationMs(attached.grace);
     let disarm: () => void = () => undefined;
     let isAnswered = true;
     const arm = (): void => {
@@ -273,8 +314,8 @@ export class HostConnection {
     const beat = (lateMs: number): void => {
       // A process that was stalled itself has read nothing, and says nothing about the other side.
       const isStalled = lateMs > intervalMs;
-      if (!isStalled && this.#clock.monotonic() - this.#lastHeardMs > 3 * intervalMs) {
-        lost(new BrainError("unavailable", `nothing was heard for 3 heartbeats of ${intervalMs} ms`));
+      if (!isStalled && this.#clock.monotonic() - this.#lastHeardMs > SILENT_HEARTBEATS * intervalMs) {
+        lost(new BrainError("unavailable", `nothing was heard for ${SILENT_HEARTBEATS} heartbeats of ${intervalMs} ms`));
         stream.drop();
         return;
       }
@@ -294,7 +335,6 @@ export class HostConnection {
     const heldCalls = this.#heldCalls();
     try {
       const { ended } = await routes.current.heartbeat(create(HeartbeatRequestSchema, { hostId, instanceId: this.#instanceId, heldCalls }));
-      if (this.#stream === stream) this.#lastHeardMs = this.#clock.monotonic();
       this.#stopNamedTwice(ended);
     } catch (thrown) {
       const error = brainErrorFrom(thrown, "");
@@ -311,18 +351,20 @@ export class HostConnection {
     switch (kind.case) {
       case "attached":
         this.#isUp = true;
+        this.#silentAttaches = 0;
+        this.#gate.accepted();
         this.#attachedAtMs = this.#clock.monotonic();
         this.#options.routes.succeeded();
         if (this.#trouble !== undefined) this.#options.log("the stream of commands is up again");
         this.#trouble = undefined;
-        for (const call of kind.value.ended) this.#held.get(callKey(call))?.running.stop("call_ended");
+        for (const call of kind.value.ended) this.#held.get(callKey(call))?.running?.stop("call_ended");
         this.#up.happened();
         return;
       case "runTool":
         this.#runTool(kind.value);
         return;
       case "cancelCall":
-        this.#held.get(callKey(kind.value))?.running.stop(stopCause(kind.value.cause));
+        this.#held.get(callKey(kind.value))?.running?.stop(stopCause(kind.value.cause));
         return;
       default:
         // Heartbeat and Drain ask for nothing; what a later Brain may say is not for this version.
@@ -333,7 +375,7 @@ export class HostConnection {
   /** An answer may overtake the CancelCall on the stream, which says why: only what two answers name is stopped for them. */
   #stopNamedTwice(ended: readonly CallReference[]): void {
     const named = new Set(ended.map(callKey));
-    for (const key of named) if (this.#namedEnded.has(key)) this.#held.get(key)?.running.stop("call_ended");
+    for (const key of named) if (this.#namedEnded.has(key)) this.#held.get(key)?.running?.stop("call_ended");
     this.#namedEnded = named;
   }
 
@@ -347,69 +389,77 @@ export class HostConnection {
       tool,
       async ({ kind, dataJson, emitId }) => {
         const request = create(EmitEventRequestSchema, { sessionId, callSequence, kind, dataJson, emitId });
-        const { sequence } = await this.#untilAnswered((route) => route.emitEvent(request));
+        const { sequence } = await this.#requests.untilAnswered((route) => route.emitEvent(request));
         return sequence;
       },
       this.#clock,
     );
-    this.#held.set(key, { reference: create(CallReferenceSchema, { sessionId, callSequence }), running });
-    void this.#runAndReport(key, command, running);
+    this.#hold(command, running);
+    void this.#runAndReport(command, running);
   }
 
-  async #runAndReport(key: string, command: RunTool, running: HostCall): Promise<void> {
-    const outcome = await running.run();
+  #hold({ sessionId, callSequence }: CallName, running: HostCall | undefined): void {
+    const reference = create(CallReferenceSchema, { sessionId, callSequence });
+    this.#held.set(callKey(reference), { reference, running });
+  }
+
+  async #runAndReport(command: RunTool, running: HostCall): Promise<void> {
+    const { hostId, outbox } = this.#options;
+    const { sessionId, callSequence, name: tool } = command;
+    const outcome = await running.run(async (known) => {
+      await outbox?.save({ hostId, sessionId, callSequence, tool, outcome: known });
+    });
+    const { overdue } = running;
+    const isLate = overdue !== undefined && outcome.status.case !== "timeout";
+    await this.#reportAndForget({ sessionId, callSequence, tool }, isLate ? [overdue, outcome] : [outcome]);
+  }
+
+  /** Called before the first attach, whose list names them. */
+  async #reportFound(found: readonly OutboxEntry[]): Promise<void> {
+    for (const entry of found) this.#hold(entry, undefined);
+    const waiting = found.values();
+    const reportOneByOne = async (): Promise<void> => {
+      for (const entry of waiting) await this.#reportAndForget(entry, [entry.outcome]);
+    };
+    await Promise.all(Array.from({ length: FOUND_AT_ONCE }, reportOneByOne));
+  }
+
+  async #reportAndForget(call: FinishedCall, outcomes: readonly WireOutcome[]): Promise<void> {
+    const { outbox, log } = this.#options;
     try {
-      const { overdue } = running;
-      if (overdue !== undefined && outcome.status.case !== "timeout") await this.#report(command, overdue);
-      await this.#report(command, outcome);
+      for (const outcome of outcomes) await this.#report(call, outcome);
+      outbox?.answered(call);
     } catch (thrown) {
       const error = brainErrorFrom(thrown, "");
-      const call = `call ${command.callSequence} of session ${command.sessionId} (Tool "${command.name}")`;
-      if (error.reason !== "closed") this.#options.log(`the outcome of ${call} was refused: ${error.message}`);
+      if (error.reason !== "closed") {
+        const { sessionId, callSequence, tool } = call;
+        log(`the outcome of call ${callSequence} of session ${sessionId} (Tool "${tool}") was refused: ${error.message}`);
+        outbox?.answered(call);
+      }
     }
-    this.#held.delete(key);
+    this.#held.delete(callKey(call));
     this.#forgotten.happened();
   }
 
-  async #report({ sessionId, callSequence, name }: RunTool, outcome: WireOutcome): Promise<void> {
+  async #report({ sessionId, callSequence, tool }: FinishedCall, outcome: WireOutcome): Promise<void> {
     const request = create(ReportOutcomeRequestSchema, { sessionId, callSequence, outcome });
     try {
-      await this.#untilAnswered((route) => route.reportOutcome(request));
+      await this.#requests.untilAnswered((route) => route.reportOutcome(request));
     } catch (thrown) {
       const error = brainErrorFrom(thrown, "");
       if (error.reason !== "invalid_argument" && error.reason !== "request_too_large") throw error;
       // The function has run: its call must not be left to the deadline because of how the outcome looks.
-      const message = `Tool "${name}": Brain refused the outcome: ${error.message}`.slice(0, 2_000);
+      const message = `Tool "${tool}": Brain refused the outcome: ${error.message}`.slice(0, 2_000);
       request.outcome = wireFailure("error", { code: "invalid_output", message });
-      await this.#untilAnswered((route) => route.reportOutcome(request));
+      await this.#requests.untilAnswered((route) => route.reportOutcome(request));
     }
-  }
-
-  /** Repeats a request until it is answered or refused for good; at once when a stream is up again. */
-  async #untilAnswered<T>(send: (route: HostRoute) => Promise<T>): Promise<T> {
-    const backoff = new Backoff();
-    for (;;) {
-      if (this.#closing.signal.aborted) {
-        throw new BrainError("closed", "This Brain object was closed before Brain answered");
-      }
-      const route = this.#options.routes.current;
-      try {
-        return await send(route);
-      } catch (thrown) {
-        const error = brainErrorFrom(thrown, "");
-        if (isForGood(error) && !this.#isRouteChange(route, error)) throw error;
-        const pause = backoff.next();
-        await this.#up.next(isTokenRefusal(error) ? Math.max(pause, TOKEN_REFUSED_MS) : pause);
-      }
-    }
-  }
-
-  /** A route that was given up closes its requests; they belong to the next one. */
-  #isRouteChange(route: HostRoute, error: BrainError): boolean {
-    return error.reason === "closed" && route !== this.#options.routes.current;
   }
 }
 
-function callKey({ sessionId, callSequence }: { sessionId: string; callSequence: number }): string {
-  return `${callSequence} ${sessionId}`;
+interface FinishedCall extends CallName {
+  readonly tool: string;
+}
+
+function outcomes(count: number): string {
+  return count === 1 ? "1 finished outcome stays" : `${count} finished outcomes stay`;
 }

@@ -1,6 +1,6 @@
 /** Declare Tools, place them in Environments, and call them through Brain. */
 export { Brain, type BrainOptions } from "./client.js";
-export { type Environment, hostEnv } from "./environments.js";
+export { type Environment, type HostEnvironment, hostEnv } from "./environments.js";
 export { BrainError, isBrainError } from "./errors.js";
 export type { HostCredentials } from "./host.js";
 export { type Failed, type FailureInput, type Outcome, OutcomeError, outcome, unwrap } from "./outcome.js";
@@ -17,6 +17,9 @@ export type {
   ToolCallName,
 } from "./sessions.js";
 export {
+  type FunctionDeclaration,
+  type FunctionPlacement,
+  type ImplementationDeclaration,
   type Placement,
   type ToolContext,
   type ToolDeclaration,

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
-import { hostEnv } from "./environments.js";
+import { component } from "./component.js";
+import { type BrainEnvironment, declaredEnvironment, hostEnv, type RemoteEnvironment } from "./environments.js";
 import { isBrainError } from "./errors.js";
 import { checkPlacements, placementMessages } from "./placements.js";
 import { jsonSchema } from "./schema.js";
@@ -23,8 +24,8 @@ function refusal(placements: Placement[]): string {
 }
 
 describe("placements of one session", () => {
-  test("may put one Tool in several Environments, with options of their own", () => {
-    const { environments, tools } = placementMessages(
+  test("may put one Tool in several Environments, with options of their own", async () => {
+    const { environments, tools } = await placementMessages(
       [read()({ env: app, root: "/a" }), read()({ env: hostEnv({ name: "other", hostId: "h2" }), root: "/b" })],
       "h1",
     );
@@ -55,6 +56,50 @@ describe("placements of one session", () => {
     const differing = refusal([read()({ env: app, root: "/" }), other({ env: hostEnv({ name: "app", hostId: "h2" }) })]);
     expect(differing).toMatch(/^environment_conflict.*\{"kind":"host","name":"app"\} and .*"h2"/);
     expect(refusal([read()({ env: app, root: "/" }), other({ env: hostEnv({ name: "app" }) })])).toBe("accepted");
+  });
+
+  test("are refused where their implementation cannot run, naming Tool, Environment and kind", () => {
+    const remote = declaredEnvironment<RemoteEnvironment>({ kind: "remote", name: "far", url: "http://127.0.0.1:1" });
+    const sandbox = declaredEnvironment<BrainEnvironment>({ kind: "brain", name: "sandbox" });
+    const interpreted = { name: "read", description: "", input: z.object({}) };
+    const forms = {
+      function: tool({ ...interpreted, run: () => null }),
+      Component: tool({ ...interpreted, implementation: component(Uint8Array.of(0)) }),
+      implementation: tool({ ...interpreted, implementation: { module: "x" } }),
+    } as unknown as Record<string, (placement: { env: unknown }) => Placement>;
+    for (const [form, runs] of [
+      ["function", app],
+      ["Component", sandbox],
+      ["implementation", remote],
+    ] as const) {
+      for (const env of [app, sandbox, remote]) {
+        const said = refusal([forms[form]?.({ env }) as Placement]);
+        if (env === runs) expect(said).toBe("accepted");
+        else expect(said).toMatch(new RegExp(`^implementation_mismatch: Tool "read" .*${form}.*"${env.name}" of kind ${env.kind}`));
+      }
+    }
+  });
+
+  test("travel with what their Environment interprets, and with its grants", async () => {
+    const remote = declaredEnvironment<RemoteEnvironment>({ kind: "remote", name: "far", url: "http://127.0.0.1:1" });
+    const sandbox = declaredEnvironment<BrainEnvironment>({
+      kind: "brain",
+      name: "sandbox",
+      filesystem: { workspace: "read", scratch: "write" },
+      network: ["https://example.com"],
+    });
+    const far = tool({ name: "far", description: "", input: z.object({}), implementation: { module: "x" } });
+    const near = tool({ name: "near", description: "", input: z.object({}), implementation: component(Uint8Array.of(0)) });
+    const { environments, tools } = await placementMessages([far({ env: remote }), near({ env: sandbox })], "");
+    expect(environments.map(({ kind }) => kind)).toEqual([
+      { case: "remote", value: { url: "http://127.0.0.1:1", configurationJson: "" } },
+      { case: "brain", value: { filesystem: { workspace: 1, scratch: 2 }, network: ["https://example.com"], secrets: [] } },
+    ]);
+    expect(tools.map(({ implementation }) => implementation?.kind)).toMatchObject([
+      { case: "descriptorJson", value: '{"module":"x"}' },
+      // printf '\\0' | sha256sum
+      { case: "component", value: { sha256: "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d" } },
+    ]);
   });
 
   test("must be placements", () => {

@@ -1,15 +1,15 @@
 /**
- * Schemas of any library that speaks Standard Schema with Standard JSON Schema (zod 4 does).
+ * Schemas of any library that speaks Standard Schema with Standard JSON Schema: zod 4, ArkType, Valibot with
+ * `toStandardJsonSchema`, and plain JSON Schema.
  *
  * 1. What is published is what the library itself says the schema is in JSON Schema 2020-12. What it cannot say is
  *    refused at declaration, naming the Tool and the place: no schema is published that lets through more in silence.
  * 2. A value is parsed once; the function sees what the parse made of it.
  * 3. Violations name places and rules. They never carry values.
  */
-import { BrainError, thrownMessage } from "./errors.js";
+import { BrainError } from "./errors.js";
 import { cutToBytes, jsonPointer, SCHEMA_MAX_BYTES, toJsonText } from "./json.js";
-
-const TARGET = { target: "draft-2020-12" } as const;
+import { converted, isStandardSchema, localReference } from "./schema-libraries.js";
 
 /** `input` is what a caller writes, `output` what a parse makes of it. */
 export type Side = "input" | "output";
@@ -22,18 +22,18 @@ export interface StandardSchema<Input = unknown, Output = Input> {
     readonly validate: (value: unknown) => Verdict<Output> | Promise<Verdict<Output>>;
     readonly types?: { readonly input: Input; readonly output: Output } | undefined;
     readonly jsonSchema: {
-      readonly input: (options: { readonly target: "draft-2020-12" }) => Record<string, unknown>;
-      readonly output: (options: { readonly target: "draft-2020-12" }) => Record<string, unknown>;
+      readonly input: (options: JsonSchemaOptions) => Record<string, unknown>;
+      readonly output: (options: JsonSchemaOptions) => Record<string, unknown>;
     };
   };
 }
 
-type Verdict<Output> = { readonly value: Output; readonly issues?: undefined } | { readonly issues: ReadonlyArray<Issue> };
-
-interface Issue {
-  readonly message: string;
-  readonly path?: ReadonlyArray<PropertyKey | { readonly key: PropertyKey }> | undefined;
+interface JsonSchemaOptions {
+  readonly target: "draft-2020-12";
+  readonly libraryOptions?: Record<string, unknown> | undefined;
 }
+
+type Verdict<Output> = { readonly value: Output; readonly issues?: undefined } | { readonly issues: ReadonlyArray<Issue> };
 
 /** What the author of a value writes. */
 export type InferInput<S extends StandardSchema> = NonNullable<S["~standard"]["types"]>["input"];
@@ -51,10 +51,13 @@ export interface Violation {
 export type Parsed = { ok: true; value: unknown } | { ok: false; violations: Violation[] };
 
 /**
- * A plain JSON Schema as a schema. Brain checks values against it; this process does not, so values have the type that
- * the declaration claims (unknown, unless it says otherwise).
+ * A plain JSON Schema (2020-12, or draft-07 where `$schema` says so) as a schema. Brain checks values against it; this
+ * process does not, so values have the type that the declaration claims, unknown unless it says otherwise:
+ * `jsonSchema<{ id: string }>({ type: "object", properties: { id: { type: "string" } }, required: ["id"] })`.
  */
 export function jsonSchema<T = unknown>(schema: Readonly<Record<string, unknown>> | boolean): StandardSchema<T, T> {
+  const isSchema = typeof schema === "boolean" || (typeof schema === "object" && schema !== null && !Array.isArray(schema));
+  if (!isSchema) throw new BrainError("invalid_schema", "jsonSchema: a JSON Schema is an object, true or false; give one of them");
   const published = (): Record<string, unknown> => (typeof schema === "boolean" ? (schema ? {} : { not: {} }) : schema);
   return {
     "~standard": {
@@ -69,16 +72,18 @@ export function jsonSchema<T = unknown>(schema: Readonly<Record<string, unknown>
 /** The JSON Schema text of one side of a schema. `what` names the schema in refusals: "input", "output", "options". */
 export function publishedSchema(schema: StandardSchema, side: Side, tool: string, what: string): string {
   if (!isStandardSchema(schema)) {
-    throw refused(tool, what, "it is no Standard Schema with JSON Schema; use zod 4, or jsonSchema({...})");
+    throw refused(
+      tool,
+      what,
+      "it is no Standard Schema with JSON Schema; use zod 4, ArkType, Valibot's toStandardJsonSchema(schema), or jsonSchema({...})",
+    );
   }
-  let published: unknown;
-  try {
-    published = schema["~standard"].jsonSchema[side](TARGET);
-  } catch (error) {
-    const { path, problem } = unrepresentable(schema, side) ?? { path: "", problem: thrownMessage(error) };
-    throw refused(tool, what, `${path === "" ? "" : `at ${path}: `}${problem}`, path);
+  const conversion = converted(schema, side);
+  if ("problem" in conversion) {
+    const path = jsonPointer(conversion.path);
+    throw refused(tool, what, `${path === "" ? "" : `at ${path}: `}${conversion.problem}`, path);
   }
-  const text = toJsonText(published, SCHEMA_MAX_BYTES);
+  const text = toJsonText(conversion.published, SCHEMA_MAX_BYTES);
   if (!text.ok) throw refused(tool, what, `${text.path === "" ? "" : `at ${text.path}: `}${text.problem}`, text.path);
   return text.text;
 }
@@ -88,58 +93,6 @@ function refused(tool: string, what: string, problem: string, path = ""): BrainE
     tool,
     path,
   });
-}
-
-function isStandardSchema(schema: unknown): schema is StandardSchema {
-  if ((typeof schema !== "object" && typeof schema !== "function") || schema === null) return false;
-  const standard = (schema as Partial<StandardSchema>)["~standard"];
-  return typeof standard?.validate === "function" && typeof standard.jsonSchema?.input === "function";
-}
-
-/** The deepest part that cannot be represented by itself: libraries throw without saying where. */
-function unrepresentable(
-  schema: unknown,
-  side: Side,
-  path: readonly string[] = [],
-  seen = new Set<unknown>(),
-): { path: string; problem: string } | undefined {
-  if (!isStandardSchema(schema) || seen.has(schema)) return undefined;
-  seen.add(schema);
-  let problem: string;
-  try {
-    schema["~standard"].jsonSchema[side](TARGET);
-    return undefined;
-  } catch (error) {
-    problem = thrownMessage(error);
-  }
-  let isLoop = false;
-  for (const [name, part] of parts(schema, side)) {
-    if (seen.has(part)) isLoop = true;
-    const deeper = unrepresentable(part, side, name === "" ? path : [...path, name], seen);
-    if (deeper !== undefined) return deeper;
-  }
-  // What leads back to where the search came from fails for a reason that lies elsewhere.
-  return isLoop ? undefined : { path: jsonPointer(path), problem };
-}
-
-/** The parts of a zod schema with the names of their places; "*" is any element. Other libraries have none. */
-function parts(schema: object, side: Side): [string, unknown][] {
-  const def = (schema as { _zod?: { def?: Record<string, unknown> } })._zod?.def;
-  if (def === undefined) return [];
-  const found: [string, unknown][] = [];
-  const add = (name: string, part: unknown): void => {
-    if (typeof part === "object" && part !== null) found.push([name, part]);
-  };
-  if (typeof def["shape"] === "object" && def["shape"] !== null) {
-    for (const [name, part] of Object.entries(def["shape"])) add(name, part);
-  }
-  if (Array.isArray(def["items"])) for (const [index, part] of def["items"].entries()) add(String(index), part);
-  if (Array.isArray(def["options"])) for (const part of def["options"]) add("", part);
-  for (const name of ["element", "valueType", "rest", "catchall"]) add("*", def[name]);
-  for (const name of ["innerType", "left", "right", "keyType", side === "input" ? "in" : "out"]) add("", def[name]);
-  if (def["type"] === "pipe" && side === "input") add("", def["out"]);
-  if (typeof def["getter"] === "function") add("", (def["getter"] as () => unknown)());
-  return found;
 }
 
 const MAX_VIOLATIONS = 10;
@@ -159,25 +112,94 @@ export function parse(schema: StandardSchema, value: unknown): Parsed | Promise<
   // The standard entry of zod parses synchronously first, and again when it meets something asynchronous: refinements
   // and transforms with an effect would run twice.
   if (schema["~standard"].vendor === "zod" && typeof safeParseAsync === "function") {
-    return safeParseAsync(value).then(({ success, data, error }) => parsed(success ? { value: data } : { issues: error?.issues ?? [] }));
+    return safeParseAsync(value).then(({ success, data, error }) =>
+      parsed(success ? { value: data } : { issues: error?.issues ?? [] }, value),
+    );
   }
   const verdict = schema["~standard"].validate(value);
-  return verdict instanceof Promise ? verdict.then(parsed) : parsed(verdict);
+  return verdict instanceof Promise ? verdict.then((late) => parsed(late, value)) : parsed(verdict, value);
 }
 
-function parsed(verdict: Verdict<unknown>): Parsed {
+/** As {@link parse}, for where nobody can wait; undefined when the schema is asynchronous. */
+export function parseNow(schema: StandardSchema, value: unknown): Parsed | undefined {
+  const verdict = schema["~standard"].validate(value);
+  if (!(verdict instanceof Promise)) return parsed(verdict, value);
+  // What becomes of it changes nothing any more.
+  verdict.catch(() => undefined);
+  return undefined;
+}
+
+function parsed(verdict: Verdict<unknown>, value: unknown): Parsed {
   if (verdict.issues === undefined) return { ok: true, value: verdict.value };
-  return { ok: false, violations: verdict.issues.slice(0, MAX_VIOLATIONS).map(violation) };
+  const issues = verdict.issues.flatMap((issue) => meantIssues(issue, []));
+  return { ok: false, violations: issues.slice(0, MAX_VIOLATIONS).map((issue) => violation(issue, value)) };
 }
 
-function violation(issue: Issue): Violation {
-  const { code } = issue as { code?: unknown };
-  const path = (issue.path ?? []).map((part) => String(typeof part === "object" ? part.key : part));
+/** An issue of a library, as far as anything is known about it. */
+interface Issue {
+  readonly message: string;
+  readonly path?: ReadonlyArray<PropertyKey | { readonly key: PropertyKey }> | undefined;
+  readonly code?: unknown;
+  readonly type?: unknown;
+  readonly expected?: unknown;
+  readonly received?: unknown;
+  readonly actual?: unknown;
+  /** Of a union of zod: what each alternative objects to, within the union's own place. */
+  readonly errors?: unknown;
+}
+
+type Step = string;
+
+/** For a union the objections of the alternative that the value came nearest to: "no alternative" helps nobody. */
+function meantIssues(issue: Issue, above: readonly Step[]): Issue[] {
+  const path = [...above, ...steps(issue)];
+  const alternatives = Array.isArray(issue.errors) ? (issue.errors as Issue[][]).filter((one) => Array.isArray(one) && one.length > 0) : [];
+  const [nearest] = alternatives.toSorted((a, b) => depth(b) - depth(a) || a.length - b.length);
+  if (nearest === undefined || depth(nearest) === 0) {
+    // Read one by one: of some libraries they are getters, which a copy would lose.
+    const { message, code, type, expected, received, actual } = issue;
+    return [{ path, message, code, type, expected, received, actual }];
+  }
+  return nearest.flatMap((one) => meantIssues(one, path));
+}
+
+/** How far into the value an alternative went before it objected at all. */
+function depth(issues: readonly Issue[]): number {
+  return Math.min(...issues.map((issue) => issue.path?.length ?? 0));
+}
+
+function steps(issue: Issue): Step[] {
+  return (issue.path ?? []).map((part) => String(typeof part === "object" ? part.key : part));
+}
+
+function violation(issue: Issue, value: unknown): Violation {
+  const { code, type } = issue;
+  const path = steps(issue);
   return {
     path: cutToBytes(jsonPointer(path), MAX_VIOLATION_BYTES),
-    rule: typeof code === "string" ? cutToBytes(code, MAX_VIOLATION_BYTES) : "schema",
-    message: cutToBytes(issue.message, MAX_VIOLATION_BYTES),
+    rule: cutToBytes(typeof code === "string" ? code : typeof type === "string" ? type : "schema", MAX_VIOLATION_BYTES),
+    message: cutToBytes(withoutValue(issue, at(value, path)), MAX_VIOLATION_BYTES),
   };
+}
+
+/** Shorter texts are part of any sentence, and no secret. */
+const SHORTEST_SECRET = 4;
+
+/** The message of an issue without the value that it is about, which libraries like to quote. */
+function withoutValue({ message, expected, received, actual }: Issue, value: unknown): string {
+  const quoted = [received, actual].find((text) => typeof text === "string" && text !== "" && message.includes(text));
+  if (quoted !== undefined && typeof expected === "string" && expected !== "") return `expected ${expected}`;
+  const text = typeof value === "string" ? value : typeof value === "number" ? String(value) : "";
+  return text.length < SHORTEST_SECRET ? message : message.replaceAll(text, "...");
+}
+
+function at(value: unknown, path: readonly Step[]): unknown {
+  let found = value;
+  for (const step of path) {
+    if (typeof found !== "object" || found === null || !Object.hasOwn(found, step)) return undefined;
+    found = (found as Record<string, unknown>)[step];
+  }
+  return found;
 }
 
 /** Violations in one line, for the message of a Failure. */
@@ -194,14 +216,4 @@ export function namesProperty(schema: unknown, name: string, root: unknown = sch
   const inPlace = [allOf, anyOf, oneOf].flatMap((list) => (Array.isArray(list) ? list : []));
   if (typeof $ref === "string") inPlace.push(localReference(root, $ref));
   return inPlace.some((part) => namesProperty(part, name, root, depth + 1));
-}
-
-function localReference(root: unknown, reference: string): unknown {
-  if (!reference.startsWith("#/")) return undefined;
-  let at: unknown = root;
-  for (const part of reference.slice(2).split("/")) {
-    if (typeof at !== "object" || at === null) return undefined;
-    at = (at as Record<string, unknown>)[decodeURIComponent(part).replaceAll("~1", "/").replaceAll("~0", "~")];
-  }
-  return at;
 }

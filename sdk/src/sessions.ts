@@ -63,8 +63,8 @@ export class Sessions {
   async create(options: CreateSessionOptions): Promise<Session> {
     const { tools, labels = {}, defaultToolTimeoutMs, requestId = randomUUID() } = options;
     checkPlacements(tools);
-    const isOwnHost = tools.some(({ environment }) => environment.hostId === undefined);
-    const message = placementMessages(tools, isOwnHost ? await this.#host.hostId() : "");
+    const isOwnHost = tools.some(({ environment }) => environment.kind === "host" && environment.hostId === undefined);
+    const message = await placementMessages(tools, isOwnHost ? await this.#host.hostId() : "");
     const timeout =
       defaultToolTimeoutMs === undefined ? {} : { defaultToolTimeout: durationFrom("defaultToolTimeoutMs", defaultToolTimeoutMs) };
     const { session } = await this.#requests.send((options) =>

@@ -1,10 +1,11 @@
 import { describe, expect, expectTypeOf, test } from "vitest";
 import { z } from "zod";
-import { hostEnv } from "./environments.js";
+import { component } from "./component.js";
+import { type BrainEnvironment, declaredEnvironment, hostEnv, type RemoteEnvironment } from "./environments.js";
 import { isBrainError } from "./errors.js";
 import { type Outcome, outcome } from "./outcome.js";
 import { jsonSchema } from "./schema.js";
-import { type ToolContext, tool } from "./tool.js";
+import { declaredTool, type ToolContext, tool } from "./tool.js";
 
 const app = hostEnv({ name: "app" });
 
@@ -201,5 +202,92 @@ describe("options", () => {
   test("that are no JSON are refused where they are given", () => {
     const placed = tool({ name: "t", description: "", input: z.object({}), options: z.object({ n: z.number() }), run });
     expect(refusal(() => placed({ env: app, n: Number.NaN })).message).toContain("at /n: NaN");
+  });
+});
+
+describe("an implementation that an Environment interprets", () => {
+  const remote = declaredEnvironment<RemoteEnvironment>({ kind: "remote", name: "service", url: "http://127.0.0.1:1" });
+  const sandbox = declaredEnvironment<BrainEnvironment>({ kind: "brain", name: "sandbox" });
+  const declaration = { name: "inspect", description: "", input: z.object({ path: z.string() }) };
+  const depth = z.object({ depth: z.number().int(), label: z.string().default("none") });
+
+  test("is an object, which travels as JSON", () => {
+    const { tool: placed, configurationJson } = tool({ ...declaration, implementation: { module: "./a.py", entry: ["run"] } })({
+      env: remote,
+    });
+    expect(placed.implementation).toEqual({ kind: "descriptor", json: '{"module":"./a.py","entry":["run"]}' });
+    expect(configurationJson).toBe("{}");
+  });
+
+  test("is a Component, which stays a reference", () => {
+    const inspect = component(Uint8Array.of(0));
+    expect(tool({ ...declaration, implementation: inspect })({ env: sandbox }).tool.implementation).toBe(inspect);
+  });
+
+  test("is made of the options, which are parsed once, frozen, and travel as they were parsed", () => {
+    let parses = 0;
+    const counted = depth.transform((options) => {
+      parses++;
+      return { ...options, twice: options.depth * 2 };
+    });
+    const made: unknown[] = [];
+    const inspect = tool({
+      ...declaration,
+      options: counted,
+      implementation: (options) => {
+        made.push(options);
+        expect(Object.isFrozen(options)).toBe(true);
+        return { levels: options.twice };
+      },
+    });
+    expect(made).toEqual([]);
+    const placed = inspect({ env: remote, depth: 2 });
+    expect(placed.tool.implementation).toEqual({ kind: "descriptor", json: '{"levels":4}' });
+    expect(placed.configurationJson).toBe('{"depth":2,"label":"none","twice":4}');
+    expect([made.length, parses]).toEqual([1, 1]);
+  });
+
+  test("gets no options that break their schema: the placement is refused, naming the Tool and the place", () => {
+    const inspect = tool({ ...declaration, options: depth, implementation: {} });
+    const { reason, message } = refusal(() => inspect({ env: remote, depth: 1.5 }));
+    expect(reason).toBe("invalid_argument");
+    expect(message).toMatch(/^Tool "inspect": the options are not what their schema asks for: \/depth: /);
+    const asynchronous = tool({ ...declaration, options: z.object({ n: z.number().refine(async () => true) }), implementation: {} });
+    expect(refusal(() => asynchronous({ env: remote, n: 1 })).message).toContain("asynchronous");
+  });
+
+  test("and run exclude each other, and one of them is needed", () => {
+    // @ts-expect-error both
+    expect(refusal(() => tool({ ...declaration, run, implementation: {} })).message).toContain(
+      'Tool "inspect": it has both run and implementation',
+    );
+    // @ts-expect-error neither
+    expect(refusal(() => tool(declaration)).message).toContain("give run, or implementation");
+  });
+
+  test.each([
+    ["a text", "./a.wasm"],
+    ["a list", ["./a.wasm"]],
+    ["null", null],
+  ])("is not %s", (_, implementation) => {
+    expect(refusal(() => tool({ ...declaration, implementation: implementation as never })).message).toContain(
+      'Tool "inspect": implementation is',
+    );
+    const made = tool({ ...declaration, implementation: (() => implementation) as never });
+    expect(refusal(() => made({ env: remote as never })).message).toContain("returned no object");
+  });
+
+  test("that is no JSON, or too long with its options, is refused", () => {
+    expect(refusal(() => tool({ ...declaration, implementation: { when: 1n } })).message).toContain("at /when: a bigint");
+    const wide = tool({ ...declaration, options: z.object({ text: z.string() }), implementation: { text: "x".repeat(200 * 1024) } });
+    expect(refusal(() => wide({ env: remote, text: "y".repeat(100 * 1024) })).message).toContain("longer than");
+  });
+
+  test("is nothing that this process could serve", () => {
+    const { reason, message } = refusal(() => declaredTool(tool({ ...declaration, implementation: {} })));
+    expect([reason, message]).toEqual([
+      "invalid_argument",
+      'Tool "inspect": it has no run, so that this process cannot serve it; its Environment runs it',
+    ]);
   });
 });

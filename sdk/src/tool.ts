@@ -1,8 +1,19 @@
-import { checkName, type Environment, isEnvironment } from "./environments.js";
+import { type Component, isComponent } from "./component.js";
+import { type BrainEnvironment, checkName, type HostEnvironment, isEnvironment, type RemoteEnvironment } from "./environments.js";
 import { BrainError, invalidArgument } from "./errors.js";
 import { canonicalJson, deepFreeze, SCHEMA_MAX_BYTES, sha256Hex, toJsonText } from "./json.js";
 import type { Outcome } from "./outcome.js";
-import { type InferInput, type InferOutput, namesProperty, type Parsed, parse, publishedSchema, type StandardSchema } from "./schema.js";
+import {
+  type InferInput,
+  type InferOutput,
+  namesProperty,
+  type Parsed,
+  parse,
+  parseNow,
+  publishedSchema,
+  type StandardSchema,
+  violationsText,
+} from "./schema.js";
 
 const BRAND = Symbol.for("aexhq.brain.tool");
 
@@ -23,15 +34,26 @@ export interface ToolContext<Options = unknown> {
   readonly emit: (kind: string, data?: unknown) => Promise<number>;
 }
 
-/** What `tool` takes. Schemas are zod 4's or any other Standard Schema with Standard JSON Schema. */
+/**
+ * What every Tool declares. Schemas are zod 4's, those of any other library with Standard Schema and Standard JSON Schema,
+ * or plain JSON Schema with `jsonSchema({...})`.
+ */
 export interface ToolDeclaration<Input extends StandardSchema, Output extends StandardSchema, Options extends StandardSchema> {
   /** 1 to 64 letters, digits, "_" or "-". */
   name: string;
   /** What the Tool does, for the model that chooses it. */
   description: string;
+  /** Published is its input side: what a caller writes. */
   input: Input;
+  /** Published is its output side: what a caller reads. Any value is good without it. */
   output?: Output;
+  /** What each placement of the Tool is given beside its Environment. No model sees them. */
   options?: Options & NoOptionNamedEnv<InferInput<Options>>;
+}
+
+/** A Tool whose implementation is a function that a process holds. */
+export interface FunctionDeclaration<Input extends StandardSchema, Output extends StandardSchema, Options extends StandardSchema>
+  extends ToolDeclaration<Input, Output, Options> {
   /**
    * Runs one call. Returns a value, nothing (null), or an Outcome made by `outcome`. Whatever is thrown ends the call as
    * `error` `tool_error`, a thrown Outcome too: only a returned one counts.
@@ -40,7 +62,25 @@ export interface ToolDeclaration<Input extends StandardSchema, Output extends St
     input: InferOutput<Input>,
     ctx: ToolContext<Readonly<InferOutput<Options>>>,
   ) => MaybePromise<InferInput<Output> | Outcome<InferInput<Output>>>;
+  implementation?: never;
 }
+
+/** A Tool whose implementation the Environment of a placement interprets. */
+export interface ImplementationDeclaration<
+  Input extends StandardSchema,
+  Output extends StandardSchema,
+  Options extends StandardSchema,
+  Implementation,
+> extends ToolDeclaration<Input, Output, Options> {
+  /**
+   * A Component; or an object that the Environment understands, of JSON values; or a function that makes such an object
+   * of the options of a placement, which are parsed, once, when the Tool is placed.
+   */
+  implementation: Implementation & ImplementationOf<InferOutput<Options>>;
+  run?: never;
+}
+
+type ImplementationOf<Options> = Component | object | ((options: Readonly<Options>) => object);
 
 type MaybePromise<T> = T | Promise<T>;
 
@@ -53,8 +93,8 @@ type NoOptionNamedEnv<T> = "env" extends KnownKeys<T> ? { readonly "an option ma
 export type NoOptions = StandardSchema<object, object>;
 
 /** Places a Tool in an Environment, with the options of that placement. */
-export interface ToolFactory<Options extends StandardSchema = StandardSchema> {
-  (placement: { env: Environment } & InferInput<Options>): Placement;
+export interface ToolFactory<Options extends StandardSchema = StandardSchema, P extends Placement = FunctionPlacement> {
+  (placement: { env: P["environment"] } & InferInput<Options>): P;
   readonly definition: ToolDefinition;
 }
 
@@ -68,18 +108,40 @@ export interface ToolDefinition {
   readonly sha256: string;
 }
 
-/** A Tool in an Environment. */
-export interface Placement {
+/** A Tool in an Environment, which must be of the kind that runs the Tool's implementation. */
+export type Placement = FunctionPlacement | ComponentPlacement | DescriptorPlacement;
+
+export interface FunctionPlacement {
   readonly tool: DeclaredTool;
-  readonly environment: Environment;
+  readonly environment: HostEnvironment;
   /** The options as the author wrote them. */
   readonly configurationJson: string;
 }
 
-/** A declared Tool: its definition, and how this process runs it. */
+export interface ComponentPlacement {
+  readonly tool: { readonly definition: ToolDefinition; readonly implementation: Component };
+  readonly environment: BrainEnvironment;
+  /** The options as their schema parsed them. */
+  readonly configurationJson: string;
+}
+
+export interface DescriptorPlacement {
+  readonly tool: { readonly definition: ToolDefinition; readonly implementation: Descriptor };
+  readonly environment: RemoteEnvironment;
+  /** The options as their schema parsed them. */
+  readonly configurationJson: string;
+}
+
+/** A declared Tool of this process: its definition, and how this process runs it. */
 export interface DeclaredTool {
   readonly definition: ToolDefinition;
   readonly implementation: HostFunction;
+}
+
+/** What the Environment of one placement interprets: JSON text. */
+export interface Descriptor {
+  readonly kind: "descriptor";
+  readonly json: string;
 }
 
 /** A function this process holds, with the schemas of its author. */
@@ -92,38 +154,84 @@ export interface HostFunction {
   readonly run: (input: unknown, ctx: ToolContext<never>) => unknown;
 }
 
-/** Declares a Tool whose implementation is a function of this process. Refuses what could not be published. */
+/**
+ * Declares a Tool that an Environment interprets: `implementation` is a Component, an object, or a function of the
+ * options that returns one. Refuses what could not be published.
+ */
+export function tool<
+  Input extends StandardSchema,
+  const Implementation,
+  Output extends StandardSchema = StandardSchema,
+  Options extends StandardSchema = NoOptions,
+>(
+  declaration: ImplementationDeclaration<Input, Output, Options, Implementation>,
+): ToolFactory<Options, Implementation extends Component ? ComponentPlacement : DescriptorPlacement>;
+/** Declares a Tool whose implementation is a function of this process: `run`. Refuses what could not be published. */
 export function tool<
   Input extends StandardSchema,
   Output extends StandardSchema = StandardSchema,
   Options extends StandardSchema = NoOptions,
->(declaration: ToolDeclaration<Input, Output, Options>): ToolFactory<Options> {
-  const { name, run } = declaration;
+>(declaration: FunctionDeclaration<Input, Output, Options>): ToolFactory<Options>;
+export function tool(declaration: AnyDeclaration): unknown {
+  const { name, run, implementation, options } = declaration;
   checkName("Tool", name);
-  if (typeof run !== "function") throw invalidArgument(`Tool "${name}": run is not a function`);
+  if (run !== undefined && implementation !== undefined) {
+    throw invalidArgument(`Tool "${name}": it has both run and implementation; give one of them`);
+  }
+  if (implementation === undefined && typeof run !== "function") {
+    throw invalidArgument(`Tool "${name}": run is not a function; give run, or implementation`);
+  }
   const definition = define(declaration);
-  const implementation: HostFunction = Object.freeze({
-    kind: "host_function",
-    input: declaration.input,
-    output: declaration.output,
-    parseOptions: optionsParser(name, declaration.options),
-    run: run as HostFunction["run"],
-  });
-  const declared: DeclaredTool = Object.freeze({ definition, implementation });
-  const factory = (placement: { env: Environment }): Placement => place(declared, placement, declaration.options);
-  Object.defineProperties(factory, {
+  if (options !== undefined) checkOptionsSchema(name, options);
+  const declared: DeclaredTool | undefined =
+    typeof run !== "function" ? undefined : Object.freeze({ definition, implementation: hostFunction(declaration, run) });
+  const factory =
+    declared === undefined
+      ? interpretedFactory(definition, checkedImplementation(name, implementation), options)
+      : (placement: unknown) => {
+          const { environment, text } = placed(name, placement, options);
+          return Object.freeze({ tool: declared, environment, configurationJson: text });
+        };
+  return Object.defineProperties(factory, {
     name: { value: name },
     definition: { value: definition, enumerable: true },
-    [BRAND]: { value: declared },
+    [BRAND]: { value: declared ?? definition },
   });
-  return factory as unknown as ToolFactory<Options>;
 }
 
-/** The Tool behind a factory. */
+/** Either form, with nothing known of its types. */
+interface AnyDeclaration {
+  readonly name: string;
+  readonly description: string;
+  readonly input: StandardSchema;
+  readonly output?: StandardSchema;
+  readonly options?: StandardSchema;
+  readonly run?: unknown;
+  readonly implementation?: unknown;
+}
+
+/** The Tool behind a factory, where it is a function of this process. */
 export function declaredTool(factory: unknown): DeclaredTool {
-  const declared = typeof factory === "function" ? (factory as { [BRAND]?: DeclaredTool })[BRAND] : undefined;
+  const declared = typeof factory === "function" ? (factory as { [BRAND]?: DeclaredTool | ToolDefinition })[BRAND] : undefined;
   if (declared === undefined) throw invalidArgument("tools: expected what tool({...}) returned, without calling it");
-  return declared;
+  if ("implementation" in declared) return declared;
+  throw invalidArgument(`Tool "${declared.name}": it has no run, so that this process cannot serve it; its Environment runs it`);
+}
+
+/** Whether the Tool is one that a process holds. */
+export function isFunctionPlacement(placement: Placement): placement is FunctionPlacement {
+  return placement.tool.implementation.kind === "host_function";
+}
+
+function hostFunction(declaration: AnyDeclaration, run: object): HostFunction {
+  const { input, output, options } = declaration;
+  return Object.freeze({
+    kind: "host_function",
+    input,
+    output,
+    parseOptions: optionsParser(options),
+    run: run as HostFunction["run"],
+  });
 }
 
 function define(declaration: { name: string; description: unknown; input: StandardSchema; output?: StandardSchema }): ToolDefinition {
@@ -151,18 +259,20 @@ function define(declaration: { name: string; description: unknown; input: Standa
 /** Texts of options that are remembered for one Tool; more placements than this are parsed again, never refused. */
 const MAX_REMEMBERED_OPTIONS = 1_000;
 
-function optionsParser(name: string, schema: StandardSchema | undefined): HostFunction["parseOptions"] {
+function checkOptionsSchema(name: string, schema: StandardSchema): void {
+  const published = JSON.parse(publishedSchema(schema, "input", name, "options")) as unknown;
+  if (!namesProperty(published, "env")) return;
+  throw new BrainError(
+    "invalid_schema",
+    `Tool "${name}": an option may not be named "env", which names the Environment of a placement; rename the option`,
+    { tool: name, path: "/env" },
+  );
+}
+
+function optionsParser(schema: StandardSchema | undefined): HostFunction["parseOptions"] {
   if (schema === undefined) {
     const none: Parsed = { ok: true, value: Object.freeze({}) };
     return () => none;
-  }
-  const published = JSON.parse(publishedSchema(schema, "input", name, "options")) as unknown;
-  if (namesProperty(published, "env")) {
-    throw new BrainError(
-      "invalid_schema",
-      `Tool "${name}": an option may not be named "env", which names the Environment of a placement; rename the option`,
-      { tool: name, path: "/env" },
-    );
   }
   const remembered = new Map<string, MaybePromise<Parsed>>();
   return (configurationJson) => {
@@ -180,8 +290,8 @@ function freeze(options: Parsed): Parsed {
   return options.ok ? { ok: true, value: deepFreeze(options.value) } : options;
 }
 
-function place(declared: DeclaredTool, placement: unknown, schema: StandardSchema | undefined): Placement {
-  const { name } = declared.definition;
+/** What a placement says: its Environment, and its options as JSON text, as the author wrote them. */
+function placed(name: string, placement: unknown, schema: StandardSchema | undefined): { environment: unknown; text: string } {
   const { env, ...options } = (placement ?? {}) as { env?: unknown } & Record<string, unknown>;
   if (!isEnvironment(env)) {
     throw invalidArgument(`Tool "${name}": env is missing; place the Tool with { env: hostEnv({ name: "..." }) }`);
@@ -190,9 +300,56 @@ function place(declared: DeclaredTool, placement: unknown, schema: StandardSchem
   if (unexpected !== undefined) {
     throw invalidArgument(`Tool "${name}": it takes no options, but "${unexpected}" was given; declare it in options`);
   }
-  const text = toJsonText(options, SCHEMA_MAX_BYTES);
-  if (!text.ok) {
-    throw invalidArgument(`Tool "${name}": the options cannot travel: at ${text.path || "/"}: ${text.problem}`);
+  return { environment: env, text: optionsText(name, options, SCHEMA_MAX_BYTES) };
+}
+
+function optionsText(name: string, options: unknown, maxBytes: number): string {
+  const text = toJsonText(options, maxBytes);
+  if (text.ok) return text.text;
+  throw invalidArgument(`Tool "${name}": the options cannot travel: at ${text.path || "/"}: ${text.problem}`);
+}
+
+function checkedImplementation(name: string, implementation: unknown): object {
+  const isObject = typeof implementation === "object" && implementation !== null && !Array.isArray(implementation);
+  if (isObject || typeof implementation === "function") return implementation;
+  throw invalidArgument(`Tool "${name}": implementation is no Component, object or function of the options; give one of them`);
+}
+
+/** Parses the options of each placement once; the parsed value is what the implementation is made of and what travels. */
+function interpretedFactory(definition: ToolDefinition, implementation: object, schema: StandardSchema | undefined) {
+  const { name } = definition;
+  // One that no options can change is written when the Tool is declared, so that what is wrong with it is said there.
+  const fixed = typeof implementation === "function" ? undefined : interpreted(name, implementation);
+  return (placement: unknown) => {
+    const { environment, text } = placed(name, placement, schema);
+    const options = schema === undefined ? {} : parsedOptions(name, schema, JSON.parse(text));
+    const tool = Object.freeze({
+      definition,
+      implementation: fixed ?? interpreted(name, (implementation as (options: unknown) => unknown)(options)),
+    });
+    const taken = tool.implementation.kind === "descriptor" ? Buffer.byteLength(tool.implementation.json) : 0;
+    const configurationJson = optionsText(name, options, Math.max(0, SCHEMA_MAX_BYTES - taken));
+    return Object.freeze({ tool, environment, configurationJson });
+  };
+}
+
+function interpreted(name: string, implementation: unknown): Component | Descriptor {
+  if (isComponent(implementation)) return implementation;
+  if (typeof implementation !== "object" || implementation === null || Array.isArray(implementation) || implementation instanceof Promise) {
+    throw invalidArgument(`Tool "${name}": the function given as implementation returned no object; return what the Environment runs`);
   }
-  return Object.freeze({ tool: declared, environment: env, configurationJson: text.text });
+  const json = toJsonText(implementation, SCHEMA_MAX_BYTES);
+  if (json.ok) return Object.freeze({ kind: "descriptor", json: json.text });
+  throw invalidArgument(`Tool "${name}": the implementation cannot travel: at ${json.path || "/"}: ${json.problem}`);
+}
+
+function parsedOptions(name: string, schema: StandardSchema, options: unknown): unknown {
+  const parsed = parseNow(schema, options);
+  if (parsed === undefined) {
+    throw invalidArgument(
+      `Tool "${name}": its options are parsed when it is placed, and their schema is asynchronous; make it synchronous`,
+    );
+  }
+  if (parsed.ok) return deepFreeze(parsed.value);
+  throw invalidArgument(`Tool "${name}": the options are not what their schema asks for: ${violationsText(parsed.violations)}`);
 }

@@ -11,7 +11,7 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { Brain, type Environment, hostEnv, type JournalRecord, type Placement, type Session } from "@aexhq/brain";
+import { Brain, type HostEnvironment, hostEnv, type JournalRecord, type Placement, type Session } from "@aexhq/brain";
 import { expect } from "vitest";
 import { CaseHost } from "./case-host.js";
 import { type CaseTools, caseTools } from "./case-tools.js";
@@ -25,7 +25,7 @@ export class CaseGround {
   readonly host: CaseHost;
   readonly caller: Brain;
   readonly token: string;
-  readonly app: Environment;
+  readonly app: HostEnvironment;
   readonly tools: CaseTools = caseTools();
   readonly #folder: string;
   readonly #warnings: string[] = [];

@@ -13,7 +13,7 @@ import {
   ListToolsResultSchema,
   type Tool as McpTool,
 } from "@modelcontextprotocol/sdk/types.js";
-import { checkName, type Environment } from "../environments.js";
+import { checkName, type HostEnvironment } from "../environments.js";
 import { BrainError, invalidArgument, thrownMessage } from "../errors.js";
 import { DETAILS_MAX_BYTES, toJsonText } from "../json.js";
 import { type Outcome, outcome } from "../outcome.js";
@@ -47,7 +47,7 @@ export interface McpToolsOptions {
  * @example
  * const session = await brain.sessions.create({ tools: await mcpTools(client, { env: hostEnv({ name: "files" }) }) });
  */
-export async function mcpTools(client: Client, options: McpToolsOptions & { env: Environment }): Promise<Placement[]> {
+export async function mcpTools(client: Client, options: McpToolsOptions & { env: HostEnvironment }): Promise<Placement[]> {
   const { env, ...rest } = options;
   return (await declareMcpTools(client, rest)).map((factory) => factory({ env }));
 }

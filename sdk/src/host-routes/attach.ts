@@ -36,6 +36,7 @@ export class AttachRoute implements HostRoute {
   readonly #address: Address;
   #stream: AttachStream | undefined;
   #answers: UnaryAnswers | undefined;
+  #patienceMs: number | undefined;
 
   constructor(address: Address) {
     this.#address = address;
@@ -45,6 +46,12 @@ export class AttachRoute implements HostRoute {
     this.#stream?.drop();
     this.#stream = new AttachStream(this.#address, attachment);
     return this.#stream;
+  }
+
+  /** What is asked on the stream ends with it, and its silence is noticed by those who wait for heartbeats. */
+  hangUpAfter(ms: number): void {
+    this.#patienceMs = ms;
+    this.#answers?.hangUpAfter(ms);
   }
 
   async heartbeat(request: HeartbeatRequest): Promise<HeartbeatResponse> {
@@ -86,7 +93,10 @@ export class AttachRoute implements HostRoute {
 
   /** For as long as no stream is up: a draining server takes none, and still takes what its calls come to. */
   #unary(): UnaryAnswers {
-    this.#answers ??= new UnaryAnswers(this.#address, "binary");
+    if (this.#answers === undefined) {
+      this.#answers = new UnaryAnswers(this.#address, "binary");
+      if (this.#patienceMs !== undefined) this.#answers.hangUpAfter(this.#patienceMs);
+    }
     return this.#answers;
   }
 

@@ -23,6 +23,7 @@ function createRoute(name: HostRouteName, address: Address): HostRoute {
 export class RouteChoice {
   readonly #address: Address;
   readonly #isAuto: boolean;
+  readonly #givenUp = new Set<HostRouteName>();
   #hasWorked = false;
   #current: HostRoute;
 
@@ -41,13 +42,15 @@ export class RouteChoice {
     this.#hasWorked = true;
   }
 
-  /** Goes on to the next route where the trouble may be the route's; says so in a line for the log. */
+  /** Goes on to the next route where the trouble may be the route's; says so in a line for the log, once for each route. */
   failed(trouble: BrainError): string | undefined {
     if (!this.#isAuto || this.#hasWorked || !mayBeTheRoute(trouble)) return undefined;
     const { name } = this.#current;
     const next = ROUTES[(ROUTES.indexOf(name) + 1) % ROUTES.length] ?? "attach";
     this.#current.close();
     this.#current = createRoute(next, this.#address);
+    if (this.#givenUp.has(name)) return undefined;
+    this.#givenUp.add(name);
     return `the host route "${name}" does not work here (${trouble.message}); trying "${next}"`;
   }
 

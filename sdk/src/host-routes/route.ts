@@ -27,6 +27,8 @@ export interface HostRoute {
   readonly name: HostRouteName;
   /** Writes the attach in this very step, so that the list in it is true when it is written. */
   open(attachment: HostAttachment): CommandStream;
+  /** How long the answer to a request may take before its connection is taken for dead, and it rejects with `unavailable`. */
+  hangUpAfter(ms: number): void;
   /** Requests can be made at any time, whether a stream is up or not. */
   heartbeat(request: HeartbeatRequest): Promise<HeartbeatResponse>;
   emitEvent(request: EmitEventRequest): Promise<EmitEventResponse>;

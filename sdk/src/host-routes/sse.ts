@@ -40,6 +40,10 @@ export class SseRoute implements HostRoute {
     return new EventStream(this.#address, this.#answers.agent, attachment);
   }
 
+  hangUpAfter(ms: number): void {
+    this.#answers.hangUpAfter(ms);
+  }
+
   heartbeat(request: HeartbeatRequest): Promise<HeartbeatResponse> {
     return this.#answers.heartbeat(request);
   }

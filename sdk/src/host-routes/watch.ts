@@ -47,6 +47,10 @@ export class WatchRoute implements HostRoute {
     };
   }
 
+  hangUpAfter(ms: number): void {
+    this.#answers.hangUpAfter(ms);
+  }
+
   heartbeat(request: HeartbeatRequest): Promise<HeartbeatResponse> {
     return this.#answers.heartbeat(request);
   }

@@ -30,7 +30,7 @@ const journal = await openSqliteJournal({
     journalPurgeBytes: 4 * MIB,
     journalQuickCheckBytes: 512 * MIB,
     journalThreadCheckBytes: 512 * MIB,
-  journalThreadCheckAfterMs: 1000,
+    journalThreadCheckAfterMs: 1000,
     journalCallPageBytes: 8 * MIB,
   },
   onFatal: (error) => {

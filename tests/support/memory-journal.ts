@@ -138,7 +138,8 @@ function checkUnique(session: StoredSession, sequence: number, entry: Entry, all
       return;
     }
     case "toolCallLateOutcome":
-      if (session.calls.get(entry.value.callSequence)?.lateSequence !== undefined) twice(`late outcome of call ${entry.value.callSequence}`);
+      if (session.calls.get(entry.value.callSequence)?.lateSequence !== undefined)
+        twice(`late outcome of call ${entry.value.callSequence}`);
   }
 }
 

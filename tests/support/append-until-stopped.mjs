@@ -1,18 +1,25 @@
 // A process that appends to a journal until it is killed or its journal gives up; run with plain node from the build.
 // Arguments: directory, writer mode, bytes of each call's input. Says `made SESSION SEQUENCE` for each append that resolved.
-// Exits 2 when the journal cannot be opened and 3 when it gives up, with its message on stderr.
+// With a fourth argument `as-nobody` it opens the journal as that user. Exits 2 when the journal cannot be opened and 3 when it gives up, with its message on stderr.
 import { writeSync } from "node:fs";
 import { SessionCreatedSchema, ToolCallEndedSchema, ToolCallStartedSchema } from "@aexhq/brain-proto";
 import { create } from "@bufbuild/protobuf";
+import Database from "better-sqlite3";
 import { openSqliteJournal } from "../../server/dist/journal/sqlite/open-journal.js";
 import { systemClock } from "../../server/dist/runtime/clock.js";
 
-const [directory, mode, bytes] = process.argv.slice(2);
+const [directory, mode, bytes, asNobody] = process.argv.slice(2);
 const MIB = 1024 * 1024;
 const stop = (code, error) => {
   writeSync(2, `${error.message}\n`);
   process.exit(code);
 };
+if (asNobody === "as-nobody") {
+  // Everything is loaded by now, the native part too: nobody may be unable to read this tree.
+  new Database(":memory:").close();
+  process.setgid(65_534);
+  process.setuid(65_534);
+}
 const journal = await openSqliteJournal({
   directory,
   mode,

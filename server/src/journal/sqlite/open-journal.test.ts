@@ -325,11 +325,11 @@ describe("a file that is refused is left as it is", () => {
     await makeJournal("a");
     const before = readFileSync(journalFile("a"));
     // For root no folder is read-only: the process that tries is nobody then.
-    const asNobody = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
+    const asNobody = process.getuid?.() === 0 ? ["as-nobody"] : [];
     chmodSync(root.path, 0o755);
     chmodSync(journalFile("a"), 0o644);
     chmodSync(at("a"), 0o555);
-    const { code, errors } = await end(spawn(process.execPath, [PROGRAM, at("a"), "inline", "10"], asNobody));
+    const { code, errors } = await end(spawn(process.execPath, [PROGRAM, at("a"), "inline", "10", ...asNobody]));
     chmodSync(at("a"), 0o755);
     expect([code, errors]).toEqual([
       2,

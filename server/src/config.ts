@@ -62,7 +62,7 @@ export const LIMITS = {
   journalThreadCheckAfterMs: 1000,
   journalCallPageBytes: 2 * MIB,
   /** What one step removes of a deleted session. */
-  journalPurgeRows: 1000,
+  journalPurgeRows: 250,
   journalPurgeBytes: 4 * MIB,
   validationMs: 100,
   compilationMs: 1000,

@@ -78,7 +78,8 @@ export class SessionDriver {
   readonly #byId = new Map<string, LiveCall>();
   readonly #bySequence = new Map<number, LiveCall>();
   #ended: boolean;
-  #ending = false;
+  /** The session is being ended; settles when its end is durable, or was taken back. */
+  #ending: Promise<void> | undefined;
   #stopped = false;
 
   constructor(
@@ -113,7 +114,7 @@ export class SessionDriver {
     judge: JudgeInput,
     signal?: AbortSignal,
   ): Promise<Ending> {
-    if ((this.#ended || this.#ending) && !this.#byId.has(request.callId)) await this.#refuseUnlessRecorded(request.callId);
+    if ((this.#ended || this.#ending !== undefined) && !this.#byId.has(request.callId)) await this.#refuseUnlessRecorded(request.callId);
     const known = this.#byId.get(request.callId);
     if (known === undefined) {
       const live = liveCall({ callId: request.callId, state: ABSENT, request, deadlineAt: request.arrivedAt + request.timeoutMs });
@@ -126,7 +127,13 @@ export class SessionDriver {
       if (known.request !== undefined && !sameContent(known.request, request)) throw conflict(request.callId, known.request);
       return join(known, signal);
     }
-    return join(known, signal, (asker) => this.#post(known, { type: "requested", request }, asker));
+    const post = (asker: Asker): void => this.#post(known, { type: "requested", request }, asker);
+    if (!sameContent(known.state.started, request)) {
+      // Not among the callers: an ending that is being recorded answers all of them.
+      await ask(post);
+      assert.fail("a request with other content is refused");
+    }
+    return join(known, signal, post);
   }
 
   /** Resolves with the call's sequence once its ending is durable. @throws Refusal `call_not_found` */
@@ -188,14 +195,13 @@ export class SessionDriver {
 
   /** Ends every open and waiting call as cancelled and the session after them, in one append. */
   async end(principal: string): Promise<void> {
+    if (this.#ending !== undefined) return this.#ending;
     if (this.#ended) return this.#steps.settled();
-    this.#ending = true;
+    this.#ending = this.#end(principal);
     try {
-      await Promise.all([...this.#byId.values()].map((live) => live.lookup));
-      if (this.#ended) return await this.#steps.settled();
-      await new Promise<void>((resolve, reject) => this.#endNow(principal, resolve, reject));
+      await this.#ending;
     } finally {
-      this.#ending = false;
+      this.#ending = undefined;
     }
   }
 
@@ -336,7 +342,9 @@ export class SessionDriver {
           },
           refuse: (refusal) => {
             asker?.refuse(refusal);
-            this.#holdOrDrop(live, event, refusal);
+            // A call that goes on needs no append for that; only the failure of an earlier decision took this one back.
+            if (event.type === "reopened" && decision.append.length === 0) this.#post(live, event);
+            else this.#holdOrDrop(live, event, refusal);
           },
         },
         next,
@@ -347,6 +355,11 @@ export class SessionDriver {
         new Refusal("internal", `session ${this.sessionId} met a bug and was stopped; see the server's log, and restart the server`),
       );
     }
+  }
+
+  async #end(principal: string): Promise<void> {
+    await Promise.all([...this.#byId.values()].map((live) => live.lookup));
+    await new Promise<void>((resolve, reject) => this.#endNow(principal, resolve, reject));
   }
 
   #endNow(principal: string, done: () => void, refused: (refusal: Refusal) => void): void {
@@ -362,6 +375,7 @@ export class SessionDriver {
           ? { type: "given_up", request: requestOf(live), outcome: sessionEnded() }
           : (live.held ?? { type: "session_ended" });
       const { decision, after } = decideAndEvolve(before, event, next + entries.length);
+      assert(after.phase === "ended", "L3: no call stays open in a session that ends");
       entries.push(...decision.append);
       live.unsettled++;
       this.#become(live, after);
@@ -516,10 +530,14 @@ export class SessionDriver {
     return await used;
   }
 
-  /** An ended session starts nothing, and still says how its calls ended. */
+  /** An ended session starts nothing, and still says how its calls ended. Nobody is told of an end that may yet be taken back. */
   async #refuseUnlessRecorded(callId: string): Promise<void> {
-    if ((await this.#ports.journal.findCall(this.sessionId, { callId })) !== undefined) return;
-    throw new Refusal("session_ended", `session ${this.sessionId} has ended; create another to call Tools`, { session_id: this.sessionId });
+    while (this.#ended || this.#ending !== undefined) {
+      if ((await this.#ports.journal.findCall(this.sessionId, { callId })) !== undefined) return;
+      await (this.#ending ?? this.#steps.settled());
+      if (!this.#ended) continue;
+      throw new Refusal("session_ended", `session ${this.sessionId} has ended; create another to call Tools`, { session_id: this.sessionId });
+    }
   }
 
   #environmentOf(placement: Placement): EnvironmentPort {

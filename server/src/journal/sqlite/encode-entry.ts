@@ -1,5 +1,5 @@
 import { type Record as JournalRecord, RecordSchema } from "@aexhq/brain-proto";
-import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import { timestampFromMs, timestampMs } from "@bufbuild/protobuf/wkt";
 import { assert } from "../../core/assert.js";
 import type { Entry } from "../port.js";
@@ -42,12 +42,10 @@ export function recordBytes(sessionId: string, bodyBytes: number): number {
 
 export function encodeEntry(sessionId: string, entry: Entry, nowMs: number, maxBytes: number): EncodedEntry {
   const kind = KINDS.get(entry.case);
-  assert(kind !== undefined, `"${String(entry.case)}" is an entry of Record`);
-  const body = toBinary(RecordSchema, create(RecordSchema, { entry }));
-  assert(
-    recordBytes(sessionId, body.byteLength) <= maxBytes,
-    `a ${kind} record of session ${sessionId} has at most ${maxBytes} bytes, not ${recordBytes(sessionId, body.byteLength)}`,
-  );
+  if (kind === undefined) return assert.fail(`"${String(entry.case)}" is an entry of Record`);
+  const body = toBinary(RecordSchema, { $typeName: "brain.v1.Record", sessionId: "", sequence: 0, entry });
+  const bytes = recordBytes(sessionId, body.byteLength);
+  if (bytes > maxBytes) assert.fail(`a ${kind} record of session ${sessionId} has at most ${maxBytes} bytes, not ${bytes}`);
   return { kind, body, projection: projectEntry(entry, nowMs) };
 }
 

@@ -307,9 +307,9 @@ test("finding the open calls starts at the index that holds nothing else", async
   expect(searches(reader.explain("openCalls"))).toEqual([
     "SCAN calls USING INDEX open_calls",
     "SEARCH sessions USING INTEGER PRIMARY KEY (rowid=?)",
-    "SEARCH started USING PRIMARY KEY (session=? AND sequence=?)",
-    "SEARCH ended USING PRIMARY KEY (session=? AND sequence=?) LEFT-JOIN",
-    "SEARCH late USING PRIMARY KEY (session=? AND sequence=?) LEFT-JOIN",
+    "SEARCH started USING INDEX sqlite_autoindex_records_1 (session=? AND sequence=?)",
+    "SEARCH ended USING INDEX sqlite_autoindex_records_1 (session=? AND sequence=?) LEFT-JOIN",
+    "SEARCH late USING INDEX sqlite_autoindex_records_1 (session=? AND sequence=?) LEFT-JOIN",
   ]);
   for (const statement of ["findSession", "listOpenCalls"] as const) {
     expect(reader.explain(statement).filter((step) => step.startsWith("SCAN"))).toEqual([]);

@@ -125,28 +125,21 @@ export class SqliteJournal implements Journal {
   }
 
   append(sessionId: string, expectedNext: number, entries: readonly Entry[]): Promise<void> {
-    if (this.#failing.has(sessionId)) return Promise.reject(cascade(sessionId));
-    let operation: Operation;
-    try {
-      assert(entries.length > 0, `an append of session ${sessionId} has entries`);
-      assert(
-        Number.isInteger(expectedNext) && expectedNext >= 1 && expectedNext + entries.length - 1 <= LAST_SEQUENCE,
-        `the sequences of session ${sessionId} lie in 1 to ${LAST_SEQUENCE}`,
-      );
+    return new Promise((resolve, reject) => {
+      if (this.#failing.has(sessionId)) throw cascade(sessionId);
+      if (entries.length === 0) assert.fail(`an append of session ${sessionId} has entries`);
+      if (!(Number.isInteger(expectedNext) && expectedNext >= 1 && expectedNext + entries.length - 1 <= LAST_SEQUENCE)) {
+        assert.fail(`the sequences of session ${sessionId} lie in 1 to ${LAST_SEQUENCE}`);
+      }
       const now = this.#clock.now();
       const encoded = entries.map((entry) => encodeEntry(sessionId, entry, now, this.#limits.messageBytes));
-      operation = { type: "append", sessionId, expectedNext, entries: encoded };
-    } catch (error) {
-      return Promise.reject(error);
-    }
-    const made = this.#submit(operation, sessionId).then(() => {});
-    // Registered before any reaction of the caller's: its retry, made when it sees the failure, is no longer one of the
-    // appends that were asked for before.
-    made.catch(() => this.#failing.delete(sessionId));
-    return made;
+      const bytes = encoded.reduce((sum, entry) => sum + entry.body.byteLength, 0);
+      const operation = { type: "append" as const, sessionId, expectedNext, entries: encoded };
+      this.#enqueue(operation, sessionId, bytes, () => resolve(), reject);
+    });
   }
 
-  async read(sessionId: string, after: number, limits: PageLimits): Promise<JournalRecord[]> {
+  read(sessionId: string, after: number, limits: PageLimits): Promise<JournalRecord[]> {
     return this.#reading(() => this.#reader.read(sessionId, after, limits));
   }
 
@@ -154,15 +147,15 @@ export class SqliteJournal implements Journal {
     return this.#watchers.add(sessionId, listener);
   }
 
-  async findSession(sessionId: string): Promise<SessionRow | undefined> {
+  findSession(sessionId: string): Promise<SessionRow | undefined> {
     return this.#reading(() => this.#reader.findSession(sessionId));
   }
 
-  async findSessionByRequestId(requestId: string): Promise<string | undefined> {
+  findSessionByRequestId(requestId: string): Promise<string | undefined> {
     return this.#reading(() => this.#reader.findSessionByRequestId(requestId));
   }
 
-  async listSessions(query: SessionQuery): Promise<{ sessions: SessionRow[]; nextPageToken: string }> {
+  listSessions(query: SessionQuery): Promise<{ sessions: SessionRow[]; nextPageToken: string }> {
     return this.#reading(() => this.#reader.listSessions(query));
   }
 
@@ -171,19 +164,19 @@ export class SqliteJournal implements Journal {
     if (reply.purgesLeft === true) this.#purge();
   }
 
-  async openCalls(): Promise<CallRow[]> {
+  openCalls(): Promise<CallRow[]> {
     return this.#reading(() => this.#reader.openCalls());
   }
 
-  async findCall(sessionId: string, by: { callId: string } | { callSequence: number }): Promise<CallRow | undefined> {
+  findCall(sessionId: string, by: { callId: string } | { callSequence: number }): Promise<CallRow | undefined> {
     return this.#reading(() => this.#reader.findCall(sessionId, by));
   }
 
-  async listCalls(query: CallQuery): Promise<CallRow[]> {
+  listCalls(query: CallQuery): Promise<CallRow[]> {
     return this.#reading(() => this.#reader.listCalls(query));
   }
 
-  async findEmit(sessionId: string, callSequence: number, emitId: string): Promise<number | undefined> {
+  findEmit(sessionId: string, callSequence: number, emitId: string): Promise<number | undefined> {
     return this.#reading(() => this.#reader.findEmit(sessionId, callSequence, emitId));
   }
 
@@ -193,15 +186,15 @@ export class SqliteJournal implements Journal {
     return reply.host;
   }
 
-  async findHost(hostId: string): Promise<HostRow | undefined> {
+  findHost(hostId: string): Promise<HostRow | undefined> {
     return this.#reading(() => this.#reader.findHost(hostId));
   }
 
-  async findHostByToken(tokenSha256: Uint8Array): Promise<HostRow | undefined> {
+  findHostByToken(tokenSha256: Uint8Array): Promise<HostRow | undefined> {
     return this.#reading(() => this.#reader.findHostByToken(tokenSha256));
   }
 
-  async listHosts(pageToken: string, pageSize: number): Promise<{ hosts: HostRow[]; nextPageToken: string }> {
+  listHosts(pageToken: string, pageSize: number): Promise<{ hosts: HostRow[]; nextPageToken: string }> {
     return this.#reading(() => this.#reader.listHosts(pageToken, pageSize));
   }
 
@@ -215,15 +208,29 @@ export class SqliteJournal implements Journal {
   }
 
   #submit(operation: Operation, sessionId: string | undefined): Promise<Extract<Reply, { type: "done" }>> {
-    if (this.#fatal !== undefined) return Promise.reject(this.#fatal);
+    return new Promise((resolve, reject) => this.#enqueue(operation, sessionId, 0, resolve, reject));
+  }
+
+  #enqueue(
+    operation: Operation,
+    sessionId: string | undefined,
+    bytes: number,
+    resolve: Waiting["resolve"],
+    reject: Waiting["reject"],
+  ): void {
+    if (this.#fatal !== undefined) throw this.#fatal;
     if (this.#closed !== undefined) {
-      return Promise.reject(new JournalError("journal_unavailable", `the journal ${this.#file} is closed; the server is stopping`));
+      throw new JournalError("journal_unavailable", `the journal ${this.#file} is closed; the server is stopping`);
     }
-    return new Promise((resolve, reject) => {
-      const bytes = operation.type === "append" ? operation.entries.reduce((sum, entry) => sum + entry.body.byteLength, 0) : 0;
-      this.#queue.push({ operation, sessionId, bytes, since: this.#clock.monotonic(), resolve, reject });
-      this.#wake();
-    });
+    this.#queue.push({ operation, sessionId, bytes, since: this.#clock.monotonic(), resolve, reject });
+    this.#wake();
+  }
+
+  #refuse({ operation, reject }: Waiting, error: Error): void {
+    // Queued before the reactions of the caller: its retry, made when it sees the failure, is no longer one of the appends
+    // that were asked for before.
+    if (operation.type === "append") queueMicrotask(() => this.#failing.delete(operation.sessionId));
+    reject(error);
   }
 
   #wake(): void {
@@ -269,7 +276,7 @@ export class SqliteJournal implements Journal {
     this.#checkpointDue ||= reply.checkpointDue;
     const changed = new Set<string>();
     const goingBack: Waiting[] = [];
-    const rejections: [Waiting, Error][] = [];
+    const rejections: Waiting[] = [];
     const doubtful: Waiting[] = [];
     for (const [index, waiting] of batch.entries()) {
       const made = reply.replies[index];
@@ -281,8 +288,8 @@ export class SqliteJournal implements Journal {
         waiting.resolve(made);
       } else {
         const error = made.type === "failed" ? new JournalError(made.failure, made.message) : new AssertionFailed(made.message);
-        rejections.push([waiting, error]);
-        waiting.reject(error);
+        rejections.push(waiting);
+        this.#refuse(waiting, error);
       }
     }
     this.#queue.unshift(...goingBack);
@@ -290,7 +297,7 @@ export class SqliteJournal implements Journal {
       this.#queue.unshift(...doubtful);
       this.#die(new JournalFileError(this.#file, reply.fatal));
     } else {
-      for (const [waiting] of rejections) this.#rejectLater(waiting);
+      for (const waiting of rejections) this.#rejectLater(waiting);
       if (goingBack.length > 0) this.#retryLater();
       else this.#retryDelayMs = 0;
     }
@@ -309,7 +316,7 @@ export class SqliteJournal implements Journal {
     this.#failing.add(sessionId);
     const kept: Waiting[] = [];
     for (const waiting of this.#queue) {
-      if (waiting.sessionId === sessionId && waiting.operation.type === "append") waiting.reject(cascade(sessionId));
+      if (waiting.sessionId === sessionId && waiting.operation.type === "append") this.#refuse(waiting, cascade(sessionId));
       else kept.push(waiting);
     }
     this.#queue = kept;
@@ -338,7 +345,8 @@ export class SqliteJournal implements Journal {
       const overdue = this.#queue.find((waiting) => waiting.since <= oldest);
       if (overdue === undefined) return;
       this.#queue.splice(this.#queue.indexOf(overdue), 1);
-      overdue.reject(
+      this.#refuse(
+        overdue,
         new JournalError(
           "journal_unavailable",
           `the journal file ${this.#file} has been held by another process for ${this.#limits.journalLockWaitMs} ms; ` +
@@ -398,17 +406,18 @@ export class SqliteJournal implements Journal {
     this.#fatal = error;
     this.#disarmTimers();
     this.#checkpointDue = false;
-    for (const waiting of this.#queue.splice(0)) waiting.reject(error);
+    for (const waiting of this.#queue.splice(0)) this.#refuse(waiting, error);
     this.#onFatal(error);
   }
 
   async #reading<T>(read: () => T): Promise<T> {
-    const since = this.#clock.monotonic();
+    let since: number | undefined;
     for (;;) {
       try {
         return read();
       } catch (error) {
         if (!isBusy(error)) throw this.#nameReadError(error);
+        since ??= this.#clock.monotonic();
         if (this.#clock.monotonic() - since >= this.#limits.journalLockWaitMs) {
           throw new JournalError("journal_unavailable", `the journal file ${this.#file} is held by another process; try again`);
         }

@@ -253,7 +253,7 @@ export class Writer {
         return;
       case "call_ended": {
         const ended = this.#statements.endCall.run(sequence, session, projection.callSequence);
-        assert(ended.changes === 1, `call ${projection.callSequence} was started before it ended`);
+        if (ended.changes !== 1) assert.fail(`call ${projection.callSequence} was started before it ended`);
         return;
       }
       case "late_outcome": {

@@ -4,6 +4,9 @@
  * `seal` is created first so that it lies on page 2 of the file, where `seal.ts` can read it without SQLite.
  * `session` is a surrogate that is never used twice (AUTOINCREMENT): the rows of a deleted session may still be
  * waiting for their removal when the next session is created.
+ * `records` and `calls` have rowids, so that rows go to the end of their table whatever session they belong to, and
+ * only the narrow entries of their keys go to its place. Rows of this width in the tree of the key itself would make
+ * every commit write twice as many pages: few fit in a page, its inner pages included, and inserting splits them.
  */
 export const initialSchema = {
   version: 1,
@@ -40,7 +43,7 @@ CREATE TABLE records (
   kind TEXT NOT NULL,
   body BLOB NOT NULL,
   PRIMARY KEY (session, sequence)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 CREATE TRIGGER records_have_no_gap BEFORE INSERT ON records
 WHEN NEW.sequence IS NOT (SELECT coalesce(max(sequence), 0) + 1 FROM records WHERE session = NEW.session)
 BEGIN SELECT RAISE(ABORT, 'the sequences of a session have no gap'); END;
@@ -55,7 +58,7 @@ CREATE TABLE calls (
   late_sequence INTEGER CHECK (late_sequence IS NULL OR (end_sequence IS NOT NULL AND late_sequence > end_sequence)),
   PRIMARY KEY (session, call_sequence),
   UNIQUE (session, call_id)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 CREATE INDEX open_calls ON calls (session, call_sequence) WHERE end_sequence IS NULL;
 CREATE TRIGGER call_ends_once BEFORE UPDATE OF end_sequence ON calls WHEN OLD.end_sequence IS NOT NULL
 BEGIN SELECT RAISE(ABORT, 'a call ends once'); END;

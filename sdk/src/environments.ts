@@ -47,6 +47,10 @@ export type Environment = HostEnvironment | BrainEnvironment | RemoteEnvironment
 /**
  * The Environment of functions that a process holds. With `hostId`, the functions of another process that is attached
  * as that host.
+ *
+ * @throws BrainError `invalid_argument` for a name that is none.
+ * @example
+ * const placed = lookup({ env: hostEnv({ name: "app" }) });
  */
 export function hostEnv(options: { name: string; hostId?: string }): HostEnvironment {
   const { name, hostId } = options;

@@ -15,6 +15,8 @@ export const VALUE_MAX_BYTES = 1024 * 1024;
 export const DETAILS_MAX_BYTES = 64 * 1024;
 /** Bytes of UTF-8 that one schema, or one placement's options, may take. */
 export const SCHEMA_MAX_BYTES = 256 * 1024;
+/** Bytes of UTF-8 that the description of a Tool may take. */
+export const DESCRIPTION_MAX_BYTES = 64 * 1024;
 /** How deep arrays and objects may nest. */
 export const MAX_DEPTH = 512;
 

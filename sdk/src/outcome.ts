@@ -51,6 +51,9 @@ function failed(status: Failed["status"], input: FailureInput): Outcome<never> {
 /**
  * Makes Outcomes for a Tool's function to return. Only what these make counts as an Outcome: a look-alike object is
  * ordinary data and becomes the value of an `ok`.
+ *
+ * @example
+ * run: ({ id }) => items.get(id) ?? outcome.error({ code: "not_found", message: `there is no item ${id}`, details: { id } }),
  */
 export const outcome = {
   /** The call succeeded with a value. */
@@ -86,7 +89,13 @@ export class OutcomeError extends Error {
   }
 }
 
-/** The value of an `ok`; throws an OutcomeError, which carries the code, for the other four. */
+/**
+ * The value of an `ok`.
+ *
+ * @throws OutcomeError, which carries status, code, retryable and details, for the other four.
+ * @example
+ * const { value } = unwrap(await session.callTool<{ value: string }>({ name: "lookup", environment: "app", input }));
+ */
 export function unwrap<T>(ending: Outcome<T>): T {
   if (ending.status === "ok") return ending.value;
   throw new OutcomeError(ending);

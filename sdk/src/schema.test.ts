@@ -43,6 +43,10 @@ describe("a violation", () => {
     expect((await violations(schema, "hunter2"))[0]?.message).toBe("... is taken");
   });
 
+  test("says which type is meant, also to a value that reads like its name", async () => {
+    expect((await violations(z.number(), "number"))[0]?.message).toContain("expected number");
+  });
+
   test("of a union is that of the alternative the value came nearest to", async () => {
     const Pair = z.object({ k: z.string(), n: z.number() }).refine(() => false, { error: "n is taken", path: ["n"] });
     const schema = z.object({ a: z.union([z.string(), Pair]) });
@@ -81,6 +85,15 @@ describe("a value is parsed once", () => {
       ),
     ).toBeUndefined();
   });
+});
+
+test("a library that makes no JSON Schema of its schema is refused by name", () => {
+  const broken = jsonSchema(true);
+  const { "~standard": standard } = broken;
+  const said = { "~standard": { ...standard, vendor: "acme", jsonSchema: { input: () => "string" as never, output: () => ({}) } } };
+  expect(() => publishedSchema(said, "input", "second", "input")).toThrow(
+    'Tool "second": the input schema cannot be published: its library (acme)',
+  );
 });
 
 describe("plain JSON Schema", () => {

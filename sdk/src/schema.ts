@@ -52,8 +52,10 @@ export type Parsed = { ok: true; value: unknown } | { ok: false; violations: Vio
 
 /**
  * A plain JSON Schema (2020-12, or draft-07 where `$schema` says so) as a schema. Brain checks values against it; this
- * process does not, so values have the type that the declaration claims, unknown unless it says otherwise:
- * `jsonSchema<{ id: string }>({ type: "object", properties: { id: { type: "string" } }, required: ["id"] })`.
+ * process does not, so values have the type that the declaration claims, unknown unless it says otherwise.
+ *
+ * @example
+ * input: jsonSchema<{ id: string }>({ type: "object", properties: { id: { type: "string" } }, required: ["id"] }),
  */
 export function jsonSchema<T = unknown>(schema: Readonly<Record<string, unknown>> | boolean): StandardSchema<T, T> {
   const isSchema = typeof schema === "boolean" || (typeof schema === "object" && schema !== null && !Array.isArray(schema));
@@ -83,7 +85,11 @@ export function publishedSchema(schema: StandardSchema, side: Side, tool: string
     const path = jsonPointer(conversion.path);
     throw refused(tool, what, `${path === "" ? "" : `at ${path}: `}${conversion.problem}`, path);
   }
-  const text = toJsonText(conversion.published, SCHEMA_MAX_BYTES);
+  const { published } = conversion;
+  if (typeof published !== "object" || published === null || Array.isArray(published)) {
+    throw refused(tool, what, `its library (${schema["~standard"].vendor}) made no JSON Schema of it, which is an object`);
+  }
+  const text = toJsonText(published, SCHEMA_MAX_BYTES);
   if (!text.ok) throw refused(tool, what, `${text.path === "" ? "" : `at ${text.path}: `}${text.problem}`, text.path);
   return text.text;
 }
@@ -190,7 +196,9 @@ function withoutValue({ message, expected, received, actual }: Issue, value: unk
   const quoted = [received, actual].find((text) => typeof text === "string" && text !== "" && message.includes(text));
   if (quoted !== undefined && typeof expected === "string" && expected !== "") return `expected ${expected}`;
   const text = typeof value === "string" ? value : typeof value === "number" ? String(value) : "";
-  return text.length < SHORTEST_SECRET ? message : message.replaceAll(text, "...");
+  // A value that reads like the type it should be is no secret, and the type is the point of the message.
+  const isNamed = typeof expected === "string" && expected.includes(text);
+  return text.length < SHORTEST_SECRET || isNamed ? message : message.replaceAll(text, "...");
 }
 
 function at(value: unknown, path: readonly Step[]): unknown {

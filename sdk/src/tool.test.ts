@@ -111,6 +111,12 @@ describe("a definition", () => {
   });
 });
 
+test("a description has at most 64 KiB, as Brain counts them", () => {
+  const declare = (description: string) => tool({ name: "wordy", description, input: z.object({}), run });
+  declare("é".repeat(32 * 1024));
+  expect(refusal(() => declare(`${"é".repeat(32 * 1024)}.`)).message).toContain('Tool "wordy": the description is 65537 bytes');
+});
+
 describe("what cannot be represented is refused at declaration, by Tool and place", () => {
   const when = z.object({ list: z.array(z.object({ when: z.date().optional() })) });
   test.each([

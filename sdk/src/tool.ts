@@ -1,7 +1,7 @@
 import { type Component, isComponent } from "./component.js";
 import { type BrainEnvironment, checkName, type HostEnvironment, isEnvironment, type RemoteEnvironment } from "./environments.js";
 import { BrainError, invalidArgument } from "./errors.js";
-import { canonicalJson, deepFreeze, SCHEMA_MAX_BYTES, sha256Hex, toJsonText } from "./json.js";
+import { canonicalJson, DESCRIPTION_MAX_BYTES, deepFreeze, SCHEMA_MAX_BYTES, sha256Hex, toJsonText } from "./json.js";
 import type { Outcome } from "./outcome.js";
 import {
   type InferInput,
@@ -156,7 +156,17 @@ export interface HostFunction {
 
 /**
  * Declares a Tool that an Environment interprets: `implementation` is a Component, an object, or a function of the
- * options that returns one. Refuses what could not be published.
+ * options that returns one.
+ *
+ * @throws BrainError `invalid_schema` or `invalid_argument`, naming the Tool and the place, for what could not be published.
+ * @example
+ * const inspect = tool({
+ *   name: "inspect",
+ *   description: "Inspect one path.",
+ *   input: z.object({ path: z.string() }),
+ *   options: z.object({ depth: z.number().int().default(1) }),
+ *   implementation: ({ depth }) => ({ module: "./inspect.py", arguments: { depth } }),
+ * });
  */
 export function tool<
   Input extends StandardSchema,
@@ -166,7 +176,20 @@ export function tool<
 >(
   declaration: ImplementationDeclaration<Input, Output, Options, Implementation>,
 ): ToolFactory<Options, Implementation extends Component ? ComponentPlacement : DescriptorPlacement>;
-/** Declares a Tool whose implementation is a function of this process: `run`. Refuses what could not be published. */
+/**
+ * Declares a Tool whose implementation is a function of this process: `run`.
+ *
+ * @throws BrainError `invalid_schema` or `invalid_argument`, naming the Tool and the place, for what could not be published.
+ * @example
+ * const lookup = tool({
+ *   name: "lookup",
+ *   description: "Look up one item.",
+ *   input: z.object({ id: z.string() }),
+ *   options: z.object({ prefix: z.string() }),
+ *   run: ({ id }, ctx) => ({ value: `${ctx.options.prefix}${id}` }),
+ * });
+ * const placed = lookup({ env: hostEnv({ name: "app" }), prefix: "item:" });
+ */
 export function tool<
   Input extends StandardSchema,
   Output extends StandardSchema = StandardSchema,
@@ -237,7 +260,13 @@ function hostFunction(declaration: AnyDeclaration, run: object): HostFunction {
 function define(declaration: { name: string; description: unknown; input: StandardSchema; output?: StandardSchema }): ToolDefinition {
   const { name, description, input, output } = declaration;
   if (typeof description !== "string") throw invalidArgument(`Tool "${name}": the description is not a text`);
-  const describable = toJsonText(description, SCHEMA_MAX_BYTES);
+  const bytes = Buffer.byteLength(description);
+  if (bytes > DESCRIPTION_MAX_BYTES) {
+    throw invalidArgument(
+      `Tool "${name}": the description is ${bytes} bytes, and at most ${DESCRIPTION_MAX_BYTES} are allowed; shorten it`,
+    );
+  }
+  const describable = toJsonText(description);
   if (!describable.ok) throw invalidArgument(`Tool "${name}": the description cannot travel: ${describable.problem}`);
   const inputSchemaJson = publishedSchema(input, "input", name, "input");
   const outputSchemaJson = output === undefined ? undefined : publishedSchema(output, "output", name, "output");

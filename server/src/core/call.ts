@@ -148,7 +148,7 @@ function run(call: Call & { phase: "running" }, event: CallEvent & { next: numbe
     case "returned": {
       const ended = end(call, event.next, event.outcome, [{ type: "disarm_deadline" }]);
       const reported: Answer = { type: "reported", disposition: Disposition.RECORDED, standing: event.outcome };
-      return { ...ended, effects: [...ended.effects, { type: "answer", to: "asker", answer: reported }] };
+      return { append: ended.append, effects: [...ended.effects, { type: "answer", to: "asker", answer: reported }] };
     }
     case "undeliverable":
       return end(call, event.next, failed("error", event.failure), [{ type: "disarm_deadline" }], CancelCause.CALL_ENDED);
@@ -211,7 +211,13 @@ export function evolve(call: Call, placed: PlacedEntry): Call {
       return call;
     case "toolCallEnded":
       assert(call.phase === "running" && entry.value.outcome !== undefined, "a call ends once, with an outcome (L3)");
-      return { ...call, phase: "ended", endSequence: sequence, outcome: entry.value.outcome };
+      return {
+        phase: "ended",
+        callSequence: call.callSequence,
+        started: call.started,
+        endSequence: sequence,
+        outcome: entry.value.outcome,
+      };
     case "toolCallLateOutcome":
       assert(call.phase === "ended" && call.late === undefined && entry.value.outcome !== undefined, "one late outcome, after the ending");
       return { ...call, late: entry.value.outcome };

@@ -71,14 +71,41 @@ export async function* commands(hosts: Hosts, hostId: string, attachment: HostAt
   }
 }
 
-/** One stream both ways: requests are answered as they are done, between the commands. */
-async function* attach(
+/**
+ * One stream both ways: requests are answered as they are done, between the commands. Written as a plain iterator for
+ * the same reason as the command stream.
+ */
+function attach(
   hosts: Hosts,
   requests: AsyncIterable<AttachRequest>,
   principal: Principal,
   signal: AbortSignal,
   log: Log,
-): AsyncGenerator<AttachResponse> {
+): AsyncIterable<AttachResponse> {
+  return {
+    [Symbol.asyncIterator]() {
+      let responses: AsyncIterator<AttachResponse, void, undefined> | undefined;
+      const open = async (): Promise<IteratorResult<AttachResponse, void>> => {
+        responses = (await openAttach(hosts, requests, principal, signal, log))[Symbol.asyncIterator]();
+        return responses.next();
+      };
+      return {
+        next: () => (responses === undefined ? open() : responses.next()),
+        // Where it waits for the attachment, the signal ends what becomes of it.
+        return: () => responses?.return?.() ?? Promise.resolve({ done: true, value: undefined }),
+        throw: (error: unknown) => responses?.throw?.(error) ?? Promise.reject(error),
+      };
+    },
+  };
+}
+
+async function openAttach(
+  hosts: Hosts,
+  requests: AsyncIterable<AttachRequest>,
+  principal: Principal,
+  signal: AbortSignal,
+  log: Log,
+): Promise<CommandStream> {
   const reader = requests[Symbol.asyncIterator]();
   const first = await reader.next();
   if (first.done === true || first.value.message.case !== "attachment") {
@@ -87,17 +114,12 @@ async function* attach(
   const attachment = first.value.message.value;
   requireHost(principal, attachment.hostId);
   const stream = await hosts.attach(attachment.hostId, attachment, first.value.messageId);
-  const left = (): void => stream.close();
-  signal.addEventListener("abort", left);
+  // The signal is of this RPC alone and ends with it.
+  signal.addEventListener("abort", () => stream.close());
   if (signal.aborted) stream.close();
-  const reading = readRequests(hosts, reader, stream, attachment, log);
-  try {
-    yield* stream;
-  } finally {
-    signal.removeEventListener("abort", left);
-    // The reader ends with the stream; its errors mean only that the peer is gone.
-    void reading;
-  }
+  // The reader ends with the stream; its errors mean only that the peer is gone.
+  void readRequests(hosts, reader, stream, attachment, log);
+  return stream;
 }
 
 async function readRequests(
@@ -108,24 +130,26 @@ async function readRequests(
   log: Log,
 ): Promise<void> {
   const { hostId, instanceId } = attachment;
+  const respond = async (request: AttachRequest): Promise<void> => {
+    try {
+      const message = await answer(hosts, hostId, request, log);
+      stream.push(message, { answers: request.messageId });
+      if (message.case === "detach") stream.finish();
+    } catch (error) {
+      // A bug that meets one answer ends one stream; the host attaches again and repeats what was not answered.
+      log.error(
+        { err: error, host_id: hostId, instance_id: instanceId },
+        "an answer on an Attach stream could not be written; it is closed",
+      );
+      stream.close();
+    }
+  };
   try {
     for (;;) {
       const next = await reader.next();
       if (next.done === true || !stream.open) break;
       hosts.heard(hostId, instanceId);
-      answer(hosts, hostId, next.value, log)
-        .then((message) => {
-          stream.push(message, { answers: next.value.messageId });
-          if (message.case === "detach") stream.finish();
-        })
-        .catch((error: unknown) => {
-          // A bug that meets one answer ends one stream; the host attaches again and repeats what was not answered.
-          log.error(
-            { err: error, host_id: hostId, instance_id: instanceId },
-            "an answer on an Attach stream could not be written; it is closed",
-          );
-          stream.close();
-        });
+      void respond(next.value);
     }
   } catch {
     // Read errors of a request stream are the ways a peer leaves; the calls go on without it.

@@ -103,7 +103,7 @@ export class Judge {
     checkKey("emit_id", event.emitId);
     const data = acceptJson(event.dataJson === "" ? "null" : event.dataJson, LIMITS.valueBytes);
     if (!data.ok) throw invalidArgument("data_json", data.problem);
-    return { ...event, dataJson: data.text };
+    return { kind: event.kind, dataJson: data.text, emitId: event.emitId };
   }
 
   #digests(placement: Placement): { definition: string; input: Schema; output: Schema | undefined } {

@@ -120,8 +120,8 @@ export class SessionDriver {
       const live = liveCall({ callId: request.callId, state: ABSENT, request, deadlineAt: request.arrivedAt + request.timeoutMs });
       this.#byId.set(live.callId, live);
       const ending = join(live, signal);
-      this.#arrive(live, request, judge);
-      return ending;
+      void this.#arrive(live, request, judge);
+      return await ending;
     }
     if (known.state.phase === "absent") {
       if (known.request !== undefined && !sameContent(known.request, request)) throw conflict(request.callId, known.request);
@@ -230,13 +230,15 @@ export class SessionDriver {
 
   // -- arriving ----------------------------------------------------------------------------------------------
 
-  #arrive(live: LiveCall, request: CallRequest, judge: JudgeInput): void {
-    const arriving = this.#lookUpAndJudge(live, request, judge);
-    arriving.catch((error: unknown) => {
+  /** Rejects for nothing: whatever fails is told to those who wait for the call. */
+  async #arrive(live: LiveCall, request: CallRequest, judge: JudgeInput): Promise<void> {
+    try {
+      await this.#lookUpAndJudge(live, request, judge);
+    } catch (error) {
       const refusal = refusalOf(error);
       this.#drop(live, refusal);
       if (refusal.reason === "internal") this.#bug(error);
-    });
+    }
   }
 
   async #lookUpAndJudge(live: LiveCall, request: CallRequest, judge: JudgeInput): Promise<void> {
@@ -536,7 +538,9 @@ export class SessionDriver {
       if ((await this.#ports.journal.findCall(this.sessionId, { callId })) !== undefined) return;
       await (this.#ending ?? this.#steps.settled());
       if (!this.#ended) continue;
-      throw new Refusal("session_ended", `session ${this.sessionId} has ended; create another to call Tools`, { session_id: this.sessionId });
+      throw new Refusal("session_ended", `session ${this.sessionId} has ended; create another to call Tools`, {
+        session_id: this.sessionId,
+      });
     }
   }
 
@@ -558,7 +562,7 @@ export class SessionDriver {
 const ENDS_BY_ITSELF: ReadonlySet<CallEvent["type"]> = new Set(["returned", "undeliverable", "deadline_passed", "lost", "reopened"]);
 
 function decideAndEvolve(before: Call, event: CallEvent, next: number): { decision: Decision; after: Call } {
-  const decision = decide(before, { ...event, next });
+  const decision = decide(before, { next, ...event });
   let after = before;
   for (const [index, entry] of decision.append.entries()) after = evolve(after, { sequence: next + index, entry });
   return { decision, after };

@@ -163,17 +163,22 @@ export class Sessions {
     if (this.#draining) throw draining();
     checkKey("call_id", request.callId);
     const input = this.#judge.acceptCall(request);
-    return this.#use(request.sessionId, async (driver) => {
+    return await this.#use(request.sessionId, (driver) => {
       const timeoutMs = checkTimeout("timeout", request.timeout, driver.defaultTimeoutMs);
       const placement = driver.catalogue.find(request.name, request.environment);
-      const { callId, name, environment } = request;
-      const content = { callId, name, environment, inputJson: input.text, ...from };
-      const definitionSha256 = placement === undefined ? "" : this.#judge.definitionSha256(placement);
-      return driver.callTool(
-        { ...content, definitionSha256, deadlineMs: Math.ceil(now + timeoutMs), arrivedAt, timeoutMs },
-        () => this.#judge.input(driver.catalogue, request, input),
-        signal,
-      );
+      const asked = {
+        callId: request.callId,
+        name: request.name,
+        environment: request.environment,
+        inputJson: input.text,
+        definitionSha256: placement === undefined ? "" : this.#judge.definitionSha256(placement),
+        principal: from.principal,
+        traceparent: from.traceparent,
+        deadlineMs: Math.ceil(now + timeoutMs),
+        arrivedAt,
+        timeoutMs,
+      };
+      return driver.callTool(asked, () => this.#judge.input(driver.catalogue, request, input), signal);
     });
   }
 

@@ -44,6 +44,21 @@ describe("a command stream", () => {
     expect(await reading).toEqual(["runTool 1", "runTool 2", "heartbeat", "detach to 7"]);
   });
 
+  it("that is to end still gives the answer to what ends it when its reader asks in between", async () => {
+    const { stream } = openStream();
+    const reader = stream[Symbol.asyncIterator]();
+    stream.command(heartbeat());
+    await reader.next();
+    stream.finish();
+    const next = reader.next();
+    await Promise.resolve();
+    stream.push({ case: "detach", value: create(DetachResponseSchema) }, { answers: 7 });
+    const step = await next;
+    expect(step.done === true ? "ended" : name(step.value)).toBe("detach to 7");
+    expect(await reader.next()).toEqual({ done: true, value: undefined });
+    expect(stream.open).toBe(false);
+  });
+
   it("that is closed drops what nobody took, says of each command that it was not written, and takes no more", async () => {
     const { stream, gone } = openStream();
     const unwritten: number[] = [];

@@ -4,13 +4,18 @@ import { LIMITS } from "../../config.js";
 import { assert } from "../../core/assert.js";
 import { Refusal } from "../../core/refusal.js";
 
-interface Queued {
+interface PushOptions {
+  /** The message this answers. */
+  readonly answers?: number;
+  /** The message was not written, and will not be. */
+  readonly unwritten?: (() => void) | undefined;
+  /** Brings the message up to date when a route takes it; false drops it, since nobody needs it any more. */
+  readonly renew?: (() => boolean) | undefined;
+}
+
+interface Queued extends PushOptions {
   readonly message: AttachResponse;
   readonly bytes: number;
-  /** The message was not written, and will not be. */
-  readonly unwritten: (() => void) | undefined;
-  /** Brings the message up to date when a route takes it; false drops it, since nobody needs it any more. */
-  readonly renew: (() => boolean) | undefined;
 }
 
 /**
@@ -29,6 +34,8 @@ export class CommandStream implements AsyncIterable<AttachResponse> {
   #wake: (() => void) | undefined;
   #open = true;
   #finishing = false;
+  /** Nothing more is pushed: the stream ends with what is in the queue. */
+  #ending = false;
   #refusal: Refusal | undefined;
 
   /** `onGone` is called once, when the reader leaves or the stream is closed. */
@@ -41,7 +48,7 @@ export class CommandStream implements AsyncIterable<AttachResponse> {
   }
 
   /** False when the stream is closed or has just been closed for lagging behind; nothing was written then. */
-  push(message: AttachResponse["message"], options: { answers?: number; unwritten?: () => void; renew?: () => boolean } = {}): boolean {
+  push(message: AttachResponse["message"], options: PushOptions = {}): boolean {
     if (!this.#open) return false;
     const response = create(AttachResponseSchema, { message });
     if (options.answers !== undefined) response.answersMessageId = options.answers;
@@ -61,7 +68,7 @@ export class CommandStream implements AsyncIterable<AttachResponse> {
   command(kind: Command["kind"], unwritten?: () => void, renew?: () => boolean): boolean {
     if (this.#finishing) return false;
     const message = { case: "command" as const, value: create(CommandSchema, { kind }) };
-    return this.push(message, { ...(unwritten === undefined ? {} : { unwritten }), ...(renew === undefined ? {} : { renew }) });
+    return this.push(message, { unwritten, renew });
   }
 
   /** Ends the stream; with a refusal the reader is told why. */
@@ -91,34 +98,45 @@ export class CommandStream implements AsyncIterable<AttachResponse> {
     if (this.#finishing) return;
     this.#finishing = true;
     setImmediate(() => {
+      this.#ending = true;
       if (this.#queue.length === 0) this.close();
     });
   }
 
-  async *[Symbol.asyncIterator](): AsyncGenerator<AttachResponse, void, undefined> {
-    try {
-      for (;;) {
-        const next = this.#queue.shift();
-        if (next !== undefined) {
-          this.#backlogBytes -= next.bytes;
-          if (next.renew?.() !== false) yield next.message;
-          if (this.#finishing && this.#queue.length === 0) return;
-          continue;
-        }
-        if (!this.#open) {
-          if (this.#refusal !== undefined) throw this.#refusal;
-          return;
-        }
-        await new Promise<void>((resolve) => {
-          this.#wake = resolve;
-        });
-        this.#wake = undefined;
-      }
-    } finally {
-      this.close();
+  /**
+   * For one reader, who asks for a message when it has the one before. A plain iterator, since every command and answer
+   * passes through it: a generator would add turns of the event loop's queue to each.
+   */
+  [Symbol.asyncIterator](): AsyncIterator<AttachResponse, void, undefined> {
+    return {
+      next: () => new Promise((resolve, reject) => this.#next(resolve, reject)),
+      return: () => {
+        this.close();
+        return Promise.resolve(END);
+      },
+      throw: (error: unknown) => {
+        this.close();
+        return Promise.reject(error);
+      },
+    };
+  }
+
+  #next(resolve: (step: IteratorResult<AttachResponse, void>) => void, reject: (refusal: Refusal) => void): void {
+    this.#wake = undefined;
+    for (let next = this.#queue.shift(); next !== undefined; next = this.#queue.shift()) {
+      this.#backlogBytes -= next.bytes;
+      if (next.renew?.() === false) continue;
+      resolve({ done: false, value: next.message });
+      return;
     }
+    if (this.#ending) this.close();
+    if (this.#open) this.#wake = () => this.#next(resolve, reject);
+    else if (this.#refusal === undefined) resolve(END);
+    else reject(this.#refusal);
   }
 }
+
+const END = { done: true, value: undefined } as const;
 
 function sizeOf(response: AttachResponse): number {
   const { message } = response;

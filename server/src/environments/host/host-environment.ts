@@ -59,8 +59,6 @@ export class HostEnvironment implements EnvironmentPort {
   readonly #open = new Map<string, HostCall>();
   /** Calls whose ending is decided and not yet durable: it may be taken back, so nobody is told of it. */
   readonly #closing = new Map<string, HostCall>();
-  /** Also of calls that have just been closed: `stop` comes after the ending. */
-  readonly #calls = new WeakMap<OpenCall, HostCall>();
   #draining = false;
   /** Before Brain listens nobody can be heard, so nobody is missed. */
   #listening = false;
@@ -96,10 +94,11 @@ export class HostEnvironment implements EnvironmentPort {
     const host = this.#host(receiver.hostId);
     const instance = this.#instance(host, receiver.instanceId);
     instance.generation = Math.max(instance.generation, receiver.generation);
-    const held = this.#calls.get(call) ?? { call, receiver, holders: new Set([instance]) };
-    this.#calls.set(call, held);
-    this.#closing.delete(keyOf(call));
-    this.#open.set(keyOf(call), held);
+    const key = keyOf(call);
+    const closing = this.#closing.get(key);
+    const held = closing?.call === call ? closing : { call, receiver, holders: new Set([instance]) };
+    this.#closing.delete(key);
+    this.#open.set(key, held);
     instance.named.add(held);
     // An ending was taken back: who went while it stood holds the call no more, and somebody must be missed for it.
     for (const holder of held.holders) if (host.instances.get(holder.instanceId) !== holder) held.holders.delete(holder);
@@ -108,10 +107,11 @@ export class HostEnvironment implements EnvironmentPort {
   }
 
   closed(call: OpenCall): void {
-    const held = this.#open.get(keyOf(call));
+    const key = keyOf(call);
+    const held = this.#open.get(key);
     if (held === undefined) return;
-    this.#open.delete(keyOf(call));
-    this.#closing.set(keyOf(call), held);
+    this.#open.delete(key);
+    this.#closing.set(key, held);
     const host = this.#host(held.receiver.hostId);
     host.instances.get(held.receiver.instanceId)?.named.delete(held);
     for (const holder of held.holders) holder.holds.delete(held);
@@ -119,13 +119,18 @@ export class HostEnvironment implements EnvironmentPort {
   }
 
   settled(call: OpenCall): void {
-    if (this.#closing.get(keyOf(call))?.call === call) this.#closing.delete(keyOf(call));
+    const key = keyOf(call);
+    if (this.#closing.get(key)?.call === call) this.#closing.delete(key);
   }
 
   send(call: OpenCall): void {
     const held = this.#open.get(keyOf(call));
-    // Ended by a decision that came before its start was durable: nothing is written.
-    if (held === undefined) return;
+    if (held === undefined) {
+      // Ended by a decision that came before its start was durable: nothing is written, also if that ending is taken back.
+      const closing = this.#closing.get(keyOf(call));
+      if (closing !== undefined) this.#notDelivered(closing);
+      return;
+    }
     const remainingMs = call.remainingMs();
     // Its deadline is armed and about to pass; an expired command is not worth sending.
     if (remainingMs <= 0) return;
@@ -149,7 +154,10 @@ export class HostEnvironment implements EnvironmentPort {
 
   stop(call: OpenCall, cause: CancelCause): void {
     const { sessionId, callSequence } = call;
-    for (const holder of this.#calls.get(call)?.holders ?? []) {
+    // It comes when the ending is durable, and before the call is settled.
+    const held = this.#closing.get(keyOf(call));
+    if (held?.call !== call) return;
+    for (const holder of held.holders) {
       holder.stream?.command({ case: "cancelCall", value: create(CancelCallSchema, { sessionId, callSequence, cause }) });
     }
   }

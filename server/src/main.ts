@@ -1,9 +1,3 @@
-import { createProgram } from "./cli/program.js";
+import { runProgram } from "./cli/program.js";
 
-try {
-  await createProgram().parseAsync(process.argv);
-} catch (error) {
-  // What stops a start is said in one plain line; the stack is for bugs.
-  process.stderr.write(`brain: ${error instanceof Error ? error.message : String(error)}\n`);
-  process.exitCode = 1;
-}
+await runProgram(process.argv);

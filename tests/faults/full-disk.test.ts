@@ -22,6 +22,7 @@ import { deferred } from "../support/deferred.js";
 import { readRecords } from "../torture/journal-records.js";
 
 const MAIN = fileURLToPath(new URL("../../server/dist/main.js", import.meta.url));
+const AS_NOBODY = fileURLToPath(new URL("../support/brain-as-nobody.mjs", import.meta.url));
 const app = hostEnv({ name: "app" });
 const PAGES = 150;
 
@@ -345,11 +346,10 @@ describe("a server that cannot write", () => {
     ended: Promise<Ended>;
   } {
     const { limit, asNobody = false, listen = "127.0.0.1:0" } = options;
-    const serve = [MAIN, "serve", "--listen", listen, "--data-dir", join(directory, "data"), ...TIMES];
+    const serve = [asNobody ? AS_NOBODY : MAIN, "serve", "--listen", listen, "--data-dir", join(directory, "data"), ...TIMES];
     // The limit on the size of a file makes true I/O errors, which nothing inside the process could.
     const script = `${limit === undefined ? "" : `ulimit -f ${limit}; `}exec "$0" "$@"`;
-    const nobody = asNobody && process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
-    const child = spawn("bash", ["-c", script, process.execPath, ...serve], { stdio: ["ignore", "pipe", "pipe"], ...nobody });
+    const child = spawn("bash", ["-c", script, process.execPath, ...serve], { stdio: ["ignore", "pipe", "pipe"] });
     let stdout = "";
     let stderr = "";
     child.stderr.on("data", (chunk: Buffer) => {

@@ -23,6 +23,16 @@ export function createProgram(): Command {
   return program;
 }
 
+/** Runs the command; what stops it is said in one plain line, the stack is for bugs. */
+export async function runProgram(argv: readonly string[]): Promise<void> {
+  try {
+    await createProgram().parseAsync(argv);
+  } catch (error) {
+    process.stderr.write(`brain: ${error instanceof Error ? error.message : String(error)}\n`);
+    process.exitCode = 1;
+  }
+}
+
 function describe(fallback: unknown, kind: string): string {
   return kind === "duration" ? `${Number(fallback) / 1000}s` : String(fallback);
 }

@@ -158,8 +158,9 @@ export class Sessions {
   // -- calls -------------------------------------------------------------------------------------------------
 
   async callTool(request: CallToolRequest, from: { principal: string; traceparent: string }, signal?: AbortSignal): Promise<Ending> {
-    const arrivedAt = this.#ports.clock.monotonic();
+    // In this order: whatever comes between the two readings, no timer fires before the deadline that is recorded.
     const now = this.#ports.clock.now();
+    const arrivedAt = this.#ports.clock.monotonic();
     if (this.#draining) throw draining();
     checkKey("call_id", request.callId);
     const input = this.#judge.acceptCall(request);

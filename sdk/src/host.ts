@@ -48,6 +48,11 @@ import { TokenGate } from "./token-gate.js";
 
 /** Waiting for the first message of a stream, before its route is given up. */
 const FIRST_MESSAGE_MS = 5_000;
+/**
+ * The attempts that share it as long as Brain has told nothing. Brain may have sent calls on a first stream that died
+ * under it, and may count a grace that is shorter than the whole wait: attaching again brings those calls to an end.
+ */
+const UNTOLD_ATTEMPTS_MS = [1_000, FIRST_MESSAGE_MS - 1_000];
 const SHORTEST_HEARTBEAT_MS = 10;
 /** How long a stream must have lived for the next attempt to come quickly again. */
 const RECOVERED_MS = 250;
@@ -216,10 +221,12 @@ export class HostConnection {
     this.#attachedAtMs = Number.POSITIVE_INFINITY;
     const stream = routes.current.open(this.#attachment());
     this.#stream = stream;
-    const firstMs = this.#firstMessageMs();
+    const isTold = this.#graceMs !== Number.POSITIVE_INFINITY;
+    const firstMs = isTold ? this.#firstMessageMs() : (UNTOLD_ATTEMPTS_MS[this.#silentAttaches] ?? FIRST_MESSAGE_MS);
     const disarm = this.#clock.after(firstMs, () => {
       this.#silentAttaches++;
-      silence = new BrainError("unavailable", `no first message came within ${firstMs / 1000} s`, { silent: "first" });
+      if (!isTold && this.#silentAttaches < UNTOLD_ATTEMPTS_MS.length) this.#reattachAtOnce = true;
+      else silence = new BrainError("unavailable", `no first message came within ${(isTold ? firstMs : FIRST_MESSAGE_MS) / 1000} s`);
       stream.drop();
     });
     try {
@@ -250,7 +257,6 @@ export class HostConnection {
 
   /** Once the heartbeat is known, silence is told by it here too: the grace may be shorter than the longest wait. */
   #firstMessageMs(): number {
-    if (this.#graceMs === Number.POSITIVE_INFINITY) return FIRST_MESSAGE_MS;
     // A server that is slow to answer gets more time with every attempt.
     return Math.min(SILENT_HEARTBEATS * this.#heartbeatMs * 2 ** this.#silentAttaches, FIRST_MESSAGE_MS);
   }
@@ -280,7 +286,10 @@ export class HostConnection {
     if (trouble === undefined) return 0;
     const { routes, log } = this.#options;
     const fallback = routes.failed(trouble);
-    if (fallback !== undefined) log(fallback);
+    if (fallback !== undefined) {
+      this.#silentAttaches = 0;
+      log(fallback);
+    }
     const isRefusedToken = isTokenRefusal(trouble) || trouble.reason === "host_not_found";
     if (this.#trouble !== trouble.reason) {
       this.#trouble = trouble.reason;
